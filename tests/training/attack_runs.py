@@ -25,7 +25,7 @@ from tempfile import mkdtemp
 import hypothesis
 import pandas as pd
 import torch
-from small_runs import SMALL
+from small_runs import SMALL, TURN
 
 from palslib.common.files import LOCK
 from palslib.grid.sweep import Grid, Terms, sweep
@@ -38,7 +38,6 @@ from palslib.training.pretraining import pretrain
 
 OUTCOMES = ("same bits", "refused", "error", "other bits", "hang", "left over")
 TINY = SMALL | {"size": 24, "steps": 8, "checkpoint_every": 2}
-TURN = {"backbone": "tiny", "epochs": 2, "epoch_steps": 2, "batch_size": 4, "progress": False, "precision": "float32"}
 PATIENCE = 120
 """Seconds after which a process counts as one that hangs."""
 

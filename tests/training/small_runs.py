@@ -16,6 +16,7 @@ from palslib.training.loop import train
 
 SMALL = {"backbone": "tiny", "size": 12, "tasks": ("rte",), "batch_size": 4, "max_length": 32}
 SMALL |= {"precision": "float32", "progress": False}
+TURN = {"backbone": "tiny", "epochs": 2, "epoch_steps": 2, "batch_size": 4, "progress": False, "precision": "float32"}
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 
 
@@ -47,7 +48,7 @@ def weights(folder: str | Path, name: str = "last") -> dict[str, torch.Tensor]:
     return load_file(Path(folder, name, "model.safetensors"))
 
 
-def assert_same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+def check_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
     assert one.keys() == other.keys()
     assert [name for name in one if not torch.equal(one[name], other[name])] == []
 

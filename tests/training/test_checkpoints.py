@@ -6,22 +6,12 @@ Each run here ends with the bits of one that nothing had befallen, or is refused
 import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import huggingface_hub
 import pytest
-from small_runs import (
-    assert_same_bits,
-    finish,
-    flip,
-    full_disk,
-    names_in,
-    save_tiny,
-    small,
-    stop_at,
-    two_classes,
-    weights,
-)
+from small_runs import check_same, finish, flip, full_disk, names_in, save_tiny, small, stop_at, two_classes, weights
 
 from palslib.__main__ import main
 from palslib.data.tasks import Task
@@ -31,19 +21,15 @@ from palslib.training import loop
 from palslib.training.checkpoints import BEFORE, NEWEST
 from palslib.training.loop import train
 
-TINY = {"steps": 8, "evaluate_every": 4, "checkpoint_every": 2, "keep": "best"}
+config = partial(small, steps=8, evaluate_every=4, checkpoint_every=2, keep="best")
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def config(folder, **options):
-    return small(folder, **TINY | options)
 
 
 def check_same_end(folder, other):
     """Both runs have kept the same last and best weights, and nothing else than these and a record."""
     for name in ("last", "best"):
-        assert_same_bits(weights(folder, name), weights(other, name))
+        check_same(weights(folder, name), weights(other, name))
     assert names_in(folder) == names_in(other) == ["best", "last", "predictions.npz", "record.json"]
 
 

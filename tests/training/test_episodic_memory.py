@@ -1,13 +1,14 @@
 """Gradient Episodic Memory: the projection against optimality and closed forms, the memory by hand, and real runs."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import assert_same_bits, small, stop_at, weights
+from small_runs import check_same, small, stop_at, weights
 
 from palslib.plan.sampling import TrainingPlan
 from palslib.training.episodic_memory import (
@@ -156,10 +157,7 @@ def test_contents_are_a_function_of_plan_and_step(size, step, schedule):
 
 TINY = {"method": "pals-204", "size": 24, "tasks": ("rte", "cola", "mrpc"), "schedule": "sequential", "steps": 9}
 TINY |= {"batch_size": 8, "memory": 8, "memory_margin": 0.0}
-
-
-def config(folder, **options):
-    return small(folder, **TINY | options)
+config = partial(small, **TINY)
 
 
 def stepped(folder, steps, **options):
@@ -244,14 +242,14 @@ def test_a_stopped_run_goes_on_bit_for_bit(tmp_path):
     record = train(settings)
     assert record["memory"] == memory and record["history"] == whole["history"]
     assert [point["step"] for point in record["history"]] == [0, 6, 12, 18]
-    assert_same_bits(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
+    check_same(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
 
 
 def test_until_another_task_comes_memory_changes_nothing(tmp_path):
     """Bit for bit the run without: on the first task's steps, and wherever no gradient is projected."""
     plain, remembering = (stepped(tmp_path, 3, memory=size) for size in (0, 8))
     assert plain.memory is None and remembering.memory.checked == 0
-    assert_same_bits(plain.model.state_dict(), remembering.model.state_dict())
+    check_same(plain.model.state_dict(), remembering.model.state_dict())
     remembering.train_step()
     plain.train_step()
     same = all(torch.equal(a, b) for a, b in zip(plain.model.parameters(), remembering.model.parameters(), strict=True))

@@ -5,15 +5,13 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from small_runs import assert_same_bits, two_classes, weights
+from small_runs import TURN, check_same, two_classes, weights
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.data.tokens import some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
 from palslib.training.evaluation import predict
 from palslib.training.in_turn import REPORT, best_weights, train_in_turn
-
-TINY = {"backbone": "tiny", "epochs": 2, "epoch_steps": 2, "batch_size": 4, "progress": False, "precision": "float32"}
 
 
 def state_of(model, task):
@@ -24,7 +22,7 @@ def state_of(model, task):
 def in_turn(tmp_path_factory):
     """CoLA, then RTE, then STS-B, of the form with own norms: their records, and the folder."""
     folder = tmp_path_factory.mktemp("in-turn")
-    return train_in_turn(["cola", "rte", "stsb"], folder, "houlsby-64-not-shared", learning_rate=1e-2, **TINY), folder
+    return train_in_turn(["cola", "rte", "stsb"], folder, "houlsby-64-not-shared", learning_rate=1e-2, **TURN), folder
 
 
 def test_a_further_task_changes_no_bit_of_an_earlier_one(in_turn):
@@ -56,7 +54,7 @@ def test_the_settings_are_the_reports(in_turn):
 def test_a_run_that_was_killed_goes_on(in_turn, tmp_path):
     """Stopped in the second task's third step; called again, it ends with the weights of the run in one go. Finished
     tasks are found by their records, also where their weights were cleaned away."""
-    about = TINY | {"learning_rate": 1e-2}
+    about = TURN | {"learning_rate": 1e-2}
     tasks, method = ["cola", "rte"], "houlsby-64-not-shared"
 
     def on_step(run):
@@ -67,7 +65,7 @@ def test_a_run_that_was_killed_goes_on(in_turn, tmp_path):
     first = (tmp_path / "1-cola" / "record.json").read_bytes()
     records = train_in_turn(tasks, tmp_path, method, **about)
     assert (tmp_path / "1-cola" / "record.json").read_bytes() == first  # not trained anew
-    assert_same_bits(weights(tmp_path / "2-rte", "best"), weights(in_turn[1] / "2-rte", "best"))
+    check_same(weights(tmp_path / "2-rte", "best"), weights(in_turn[1] / "2-rte", "best"))
     for best in list(tmp_path.rglob("best")):
         shutil.rmtree(best)
     assert train_in_turn(tasks, tmp_path, method, **about) == records
@@ -78,7 +76,7 @@ def test_an_epoch_is_once_through_the_data(tmp_path):
     if more are given."""
     two_classes(tmp_path / "mood.csv", rows=40)
     for run, (steps, held_out) in enumerate([(1_000, False), (None, True)]):
-        about = TINY | {"epoch_steps": steps, "batch_size": 16, "held_out": held_out}
+        about = TURN | {"epoch_steps": steps, "batch_size": 16, "held_out": held_out}
         (record,) = train_in_turn(["mood"], tmp_path / str(run), data=str(tmp_path), **about)
         rows, found = record["data"]["train"]["mood"], record["config"]
         once = -(-rows // 16)
@@ -94,7 +92,7 @@ def test_what_follows_from_the_epochs_is_not_given_beside_them(tmp_path):
         ({"tasks": ["rte", "rte"]}, r"tasks must name at least one task, each only once, not \['rte', 'rte'\]"),
     ):
         with pytest.raises(ValueError, match=message):
-            train_in_turn(**{"tasks": ["rte"], "folder": tmp_path} | TINY | options)
+            train_in_turn(**{"tasks": ["rte"], "folder": tmp_path} | TURN | options)
     assert not list(tmp_path.iterdir())
 
 
@@ -102,7 +100,7 @@ def test_what_follows_from_the_epochs_is_not_given_beside_them(tmp_path):
     ("method", "freeze"), [("houlsby-64", "backbone but norms"), ("pals-shared-across-tasks-204", "backbone")]
 )
 def test_a_method_that_trains_what_tasks_share_is_refused(method, freeze, tmp_path):
-    options = {"size": 12, "method_options": {"freeze": freeze}} | TINY
+    options = {"size": 12, "method_options": {"freeze": freeze}} | TURN
     with pytest.raises(ValueError, match=r"trains parameters that all tasks read .*freeze='backbone'"):
         train_in_turn(["rte"], tmp_path, method, **options)
 
@@ -110,9 +108,9 @@ def test_a_method_that_trains_what_tasks_share_is_refused(method, freeze, tmp_pa
 def test_more_tasks_after_earlier_ones(in_turn, tmp_path):
     """A run that starts from another one's weights, also of feature extraction, which trains a mix and a head."""
     start = best_weights(in_turn[1] / "1-cola")
-    train_in_turn(["sst2"], tmp_path / "a", "houlsby-64-not-shared", start=start, **TINY)
+    train_in_turn(["sst2"], tmp_path / "a", "houlsby-64-not-shared", start=start, **TURN)
     assert list(MultiTaskModel.from_pretrained(best_weights(tmp_path / "a" / "1-sst2")).tasks) == ["cola", "sst2"]
-    random = {"weights": "random", **TINY}  # drawn before the first task, not again before the next
+    random = {"weights": "random", **TURN}  # drawn before the first task, not again before the next
     train_in_turn(["sst2", "rte"], tmp_path / "b", "feature-extraction", **random)
     both = [weights(tmp_path / "b" / run, "best") for run in ("1-sst2", "2-rte")]
-    assert_same_bits(*({k: v for k, v in of.items() if k.startswith("bert")} for of in both))
+    check_same(*({k: v for k, v in of.items() if k.startswith("bert")} for of in both))

@@ -10,12 +10,13 @@ import subprocess
 import sys
 from contextlib import redirect_stderr
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from small_runs import assert_same_bits, finish, names_in, on_cpus, save_tiny, small, stop_at, two_classes, weights
+from small_runs import check_same, finish, names_in, on_cpus, save_tiny, small, stop_at, two_classes, weights
 
 import palslib.training.loop as training
 from palslib.common.precision import precision_of
@@ -31,12 +32,9 @@ from palslib.training.pretraining import pretrain
 
 TINY = {"method": "pals-204", "size": 24, "tasks": ("rte", "cola", "stsb"), "steps": 12, "batch_size": 8}
 TINY |= {"schedule": "proportional", "alpha": 0.0}
+config = partial(small, **TINY)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def config(folder=None, **options):
-    return small(folder, **TINY | options)
 
 
 def outcome(record):
@@ -78,7 +76,7 @@ def test_a_killed_process_goes_on(tmp_path, whole):
     assert killed.returncode == -signal.SIGKILL and saved_step(tmp_path / "run") == 8
     steps, record = finish(settings)
     assert steps == [9, 10, 11, 12]
-    assert_same_bits(weights(tmp_path / "run"), weights(whole[0].folder))
+    check_same(weights(tmp_path / "run"), weights(whole[0].folder))
     expected = outcome(whole[1])
     assert outcome(record) == expected | {"config": expected["config"] | {"checkpoint_every": 4}}
     assert names_in(tmp_path / "run") == ["last", "predictions.npz", "record.json"]
@@ -94,7 +92,7 @@ def test_stopped_and_called_again(tmp_path):
     assert first == {"key": parts.key, "status": "stopped", "step": 5}
     assert train(parts, on_step=stop_at(6))["step"] == 6
     assert outcome(train(parts, on_step=runs.append)) == outcome(record)
-    assert_same_bits(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
+    check_same(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
     assert runs[-1].tokens == runs[0].tokens and runs[-1].spent["train"] > 0
 
 
@@ -129,7 +127,7 @@ def test_anew(tmp_path, monkeypatch):
     train(config("~/run", **short), resume=False)
     assert names_in(tmp_path) == ["run", "run-1", "run-2"]
     monkeypatch.setenv("PALSLIB_RUNS", str(tmp_path))
-    assert train(settings := config(**short)).folder == tmp_path / "train" / settings.name
+    assert train(settings := config(None, **short)).folder == tmp_path / "train" / settings.name
 
 
 # ---------------------------------------------------------------------------------------------------------- not finite
@@ -223,13 +221,13 @@ def test_fp16_scales_the_loss_skips_what_overflows_and_resumes(tmp_path, monkeyp
     run.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120)
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
     run.train_step()  # its gradients overflow
-    assert_same_bits(run.model.state_dict(), before)
+    check_same(run.model.state_dict(), before)
     assert run.scaler.get_scale() == 2.0**119
     train(config(tmp_path / "whole", **about))
     train(config(tmp_path / "killed", **about), on_step=stop_at(3))
     assert torch.load(tmp_path / "killed" / NEWEST, weights_only=True)["scaler"]["_growth_tracker"] > 0
     train(config(tmp_path / "killed", **about))
-    assert_same_bits(weights(tmp_path / "whole"), weights(tmp_path / "killed"))
+    check_same(weights(tmp_path / "whole"), weights(tmp_path / "killed"))
     with pytest.raises(ValueError, match="memory compares gradients, which precision='fp16' scales"):
         train(config(tmp_path / "memory", memory=4, **about))
 
@@ -294,7 +292,7 @@ def test_best_and_last(tmp_path, monkeypatch):
     assert [point["step"] for point in record["history"]] == [2, 4, 6, 8, 10, 12]
     assert (record["results"]["best"]["step"], record["results"]["last"]["step"]) == (6, 12)
     assert record["results"]["best"]["dev_average"] == 70
-    assert_same_bits(record.model("best").state_dict(), seen)
+    check_same(record.model("best").state_dict(), seen)
     last = record.model("last").state_dict()
     assert any(not torch.equal(last[name], seen[name]) for name in seen)
 

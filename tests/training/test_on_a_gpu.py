@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from shapes import batch, randomised
+from small_runs import small
 
 from palslib import RunConfig
 from palslib.common.precision import autocast
@@ -16,9 +17,8 @@ GPU = torch.device("cuda")
 
 def config(folder, method="pals-204", **more) -> RunConfig:
     """A run of twelve steps."""
-    about = {"tasks": ("rte", "stsb"), "backbone": "tiny", "steps": 12, "batch_size": 8, "progress": False}
-    about |= {"size": 12} if METHODS[method].has_size else {}
-    return RunConfig(**(about | {"precision": "float32", "method": method, "folder": str(folder)} | more))
+    size = 12 if METHODS[method].has_size else None
+    return small(folder, tasks=("rte", "stsb"), steps=12, batch_size=8, method=method, size=size, **more)
 
 
 def on(device, method: str, task: str, precision: str = "float32"):

@@ -4,18 +4,16 @@ import os
 import shutil
 
 import pytest
-from small_runs import small
+from small_runs import TURN, small
 
 from palslib.common.files import InUse
 from palslib.training.in_turn import train_in_turn
 from palslib.training.loop import train
 from palslib.training.pretraining import pretrain
 
-TURN = {"backbone": "tiny", "epochs": 1, "epoch_steps": 2, "batch_size": 4, "progress": False}
-
 
 def in_turn(config, on_step):
-    return train_in_turn(["cola", "rte"], config.folder, on_step=on_step, **TURN)
+    return train_in_turn(["cola", "rte"], config.folder, on_step=on_step, **TURN | {"epochs": 1})
 
 
 @pytest.mark.parametrize("run", [train, in_turn])

@@ -2,11 +2,12 @@
 
 import json
 import math
+from functools import partial
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_runs import assert_same_bits, names_in, small, stop_at
+from small_runs import check_same, names_in, small, stop_at
 from torch.nn.functional import cross_entropy
 
 from palslib.bert.backbones import load_encoder, load_tokenizer
@@ -18,13 +19,9 @@ from palslib.training.masked_language_model import HEAD, dev_scores, mask, maske
 from palslib.training.pretraining import Pretraining, pretrain
 
 # One task of one text, and one of two that are encoded apart.
-TINY = {"tasks": ("cola", "sts"), "steps": 6, "batch_size": 8, "max_length": 24, "learning_rate": 3e-3}
+config = partial(small, tasks=("cola", "sts"), steps=6, batch_size=8, max_length=24, learning_rate=3e-3)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def config(folder, **options):
-    return small(folder, **TINY | options)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +168,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(whole, tmp_path):
     assert seen == [5, 6]
     assert record | {"environment": None} == whole[0] | {"environment": None}
     for name in ("model.safetensors", HEAD):
-        assert_same_bits(load_file(tmp_path / "backbone" / name), load_file(whole[1] / name))
+        check_same(load_file(tmp_path / "backbone" / name), load_file(whole[1] / name))
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals

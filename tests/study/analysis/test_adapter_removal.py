@@ -11,6 +11,7 @@ import pytest
 import torch
 from shapes import batch, equal_states, randomised
 from test_head_removal import logits, rows_of
+from training.small_runs import TURN
 
 from palslib.__main__ import main
 from palslib.bert.rows import Rows
@@ -18,8 +19,6 @@ from palslib.records import from_lines, load_records
 from palslib.study.analysis.adapter_removal import ablate, ablation_frame, without_adapters
 from palslib.study.figures.adapters import ablation_heatmap
 from palslib.training.evaluation import predict
-
-TINY = {"backbone": "tiny", "epochs": 2, "epoch_steps": 2, "batch_size": 4, "progress": False, "precision": "float32"}
 
 
 # ------------------------------------------------------------------------------------------------------------- removal
@@ -96,7 +95,7 @@ def test_removed_on_the_data_that_a_preset_names(tmp_path, monkeypatch):
     for split in ("train", "dev"):
         frame.to_csv(tmp_path / "minbert" / f"ids-sst-{split}.csv", sep="\t", index=False)
     monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
-    record = ablate(["sst5"], tmp_path / "runs", preset="minbert", **TINY)
+    record = ablate(["sst5"], tmp_path / "runs", preset="minbert", **TURN)
     [run] = record["runs"]
     assert run["data"]["dev"]["sst5"] == {"validation": 40}
     whole = from_lines(record["spans"])["whole"]
@@ -106,7 +105,7 @@ def test_removed_on_the_data_that_a_preset_names(tmp_path, monkeypatch):
 def test_the_command_line_writes_a_record(tmp_path, capsys):
     """Two tasks on a backbone of two layers: three spans each; the runs in it are rows of `load_records`."""
     out, flags = tmp_path / "records" / "ablation.json", ["--rows", "20", "--epochs", "2", "--epoch-steps", "2"]
-    options = [f"{name}={json.dumps(value)}" for name, value in TINY.items() if "epoch" not in name]
+    options = [f"{name}={json.dumps(value)}" for name, value in TURN.items() if "epoch" not in name]
     call = ["adapters", str(out), *flags, "--options", *options]
     assert main([*call, "--folder", str(tmp_path / "runs"), "--tasks", "cola", "rte"]) == 0
     record = json.loads(out.read_text())

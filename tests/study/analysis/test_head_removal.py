@@ -9,11 +9,11 @@ import pytest
 import torch
 from shapes import batch, randomised, tokens
 from test_attention import by_hand
+from training.small_runs import small, two_classes
 
 from palslib.__main__ import main
 from palslib.data.tokens import some_rows
 from palslib.model.multi_task import MultiTaskModel
-from palslib.plan.config import RunConfig
 from palslib.records import from_lines, load_records
 from palslib.study.analysis.head_removal import head_importance, heads_of, without_heads
 from palslib.study.analysis.head_table import head_table, removals
@@ -156,11 +156,9 @@ def test_the_pattern_of_uniform_heads_is_worth_nothing():
 def test_the_record_of_a_saved_model(tmp_path, capsys):
     """Of a run on synthetic rows of RTE and on a file of one's own: every table, no folder's name, and no run to
     `load_records`."""
-    lines = [f"day {i} was {'good' if i % 2 else 'bad'},{'yes' if i % 2 else 'no'}" for i in range(60)]
-    (tmp_path / "mood.csv").write_text("\n".join(["text,label", *lines]))
-    config = {"backbone": "tiny", "tasks": ("rte", str(tmp_path / "mood.csv")), "size": 12, "steps": 2}
-    config |= {"batch_size": 4, "keep": "last", "progress": False, "folder": str(tmp_path / "run")}
-    run, last, out = train(RunConfig(**config)), tmp_path / "run" / "last", tmp_path / "records" / "heads.json"
+    two_classes(tmp_path / "mood.csv")
+    run = train(small(tmp_path / "run", tasks=("rte", str(tmp_path / "mood.csv")), steps=2, keep="last"))
+    last, out = tmp_path / "run" / "last", tmp_path / "records" / "heads.json"
 
     def record(folder, *tasks, own="mood") -> dict:
         flags = ["--rows", "4", "--texts", "1", "--own", f"{own}={tmp_path / 'mood.csv'}", "--tasks", *tasks]

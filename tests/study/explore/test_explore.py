@@ -6,6 +6,7 @@ from html import unescape
 
 import pytest
 from matplotlib.figure import Figure
+from training.small_runs import small, two_classes
 
 from palslib import METHODS, MultiTaskModel, RunConfig, count_parameters, train
 from palslib.bert.backbones import load_tokenizer
@@ -149,9 +150,7 @@ def test_a_schedule_has_its_own_controls_and_tasks():
 
 
 def tiny_run(folder, **options) -> RunConfig:
-    values = {"backbone": "tiny", "size": 12, "tasks": ("rte", "cola"), "steps": 8, "batch_size": 4, "max_length": 16}
-    values |= {"evaluate_every": 4, "keep": "last", "folder": str(folder), "progress": False, "precision": "float32"}
-    return RunConfig(**values | options)
+    return small(folder, **{"tasks": ("rte", "cola"), "steps": 8, "evaluate_every": 4, "keep": "last"} | options)
 
 
 def start_and_wait(explorer, stop_after: int = 0) -> None:
@@ -196,8 +195,7 @@ def test_a_run_that_is_stopped_and_started_again_ends_as_if_it_had_not_been(tmp_
 
 
 def test_a_task_and_a_method_of_ones_own_are_trained_and_give_way_to_others(tmp_path):
-    lines = [f"day {i} was {'good' if i % 2 else 'bad'},{'yes' if i % 2 else 'no'}" for i in range(60)]
-    (tmp_path / "mood.csv").write_text("\n".join(["text,label", *lines]))
+    two_classes(tmp_path / "mood.csv")
     own = {"tasks": ("rte", str(tmp_path / "mood.csv")), "method": LowRank("mine", size=4), "size": None}
     explorer = explore_training(tiny_run(tmp_path / "run", **own))
     assert explorer.controls["method"].value == "mine" and "shared" in explorer.controls["method"].options

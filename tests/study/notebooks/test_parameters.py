@@ -7,6 +7,7 @@ import papermill
 import pytest
 from papermill.cli import _resolve_type
 from test_notebooks import code_cells, every_notebook, parameters_cell
+from training.small_runs import two_classes
 
 from palslib.study.ledger.paper import load_ledger
 from palslib.study.ledger.verdicts import verdict
@@ -96,8 +97,7 @@ def test_what_is_none_is_named(name, value, said):
 @pytest.mark.parametrize(("number", "given", "headline"), GRID, ids=lambda value: str(value)[:40])
 def test_other_parameters(number, given, headline, tmp_path):
     (path,) = NOTEBOOKS.glob(f"{number}_*.ipynb")
-    lines = [f"day {i} was {'good' if i % 2 else 'bad'},{'yes' if i % 2 else 'no'}" for i in range(60)]
-    (tmp_path / "mood.csv").write_text("\n".join(["text,label", *lines]))
+    two_classes(tmp_path / "mood.csv")
     given = given.replace("mood.csv", str(tmp_path / "mood.csv")).replace("nothing", str(tmp_path))
     words = dict(word.split("=", 1) for word in shlex.split(given))
     result = run_notebook(path, tmp_path / "out.ipynb", {name: _resolve_type(word) for name, word in words.items()})
