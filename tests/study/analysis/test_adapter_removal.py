@@ -25,8 +25,7 @@ from palslib.training.evaluation import predict
 
 
 @pytest.mark.parametrize(
-    ("name", "first", "last"),
-    [("houlsby-64", 1, 1), ("houlsby-64-not-shared", 1, 2), ("houlsby-64-not-shared", 0, 2)],
+    ("name", "first", "last"), [("houlsby-64", 1, 1), ("houlsby-64-not-shared", 1, 2), ("houlsby-64-not-shared", 0, 2)]
 )
 def test_removed_as_by_zeros_in_v_d(name, first, last):
     """x + V^D GELU(V^E x) with V^D = 0 and no bias is x, in one, two or all of three layers; own norms stay."""

@@ -96,34 +96,27 @@ def test_pal_maps_reproduce_what_the_pal_adds(model, tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("method", "options", "layers", "heads"),
+    ("method", "options", "bert", "pal", "heads"),
     [
-        ("pals-276-top", {}, (2,), 3),
-        ("pals-shared-across-tasks-204", {}, (0, 1, 2), 3),
-        ("attention-on-top-204", {}, (3, 4, 5, 6, 7, 8), 3),  # the six on top of BERT count on
-        ("houlsby-64", {"second": "pal", "pal_size": 24}, (0, 1, 2), 12),  # in the place of a second adapter
+        ("pals-276-top", {}, 3, (2,), 3),
+        ("pals-shared-across-tasks-204", {}, 3, (0, 1, 2), 3),
+        ("attention-on-top-204", {}, 3, (3, 4, 5, 6, 7, 8), 3),  # the six on top of BERT count on
+        ("houlsby-64", {"second": "pal", "pal_size": 24}, 3, (0, 1, 2), 12),  # in the place of a second adapter
+        ("low-rank-100", {}, 3, (), 0),
+        ("bert-layer-on-top", {}, 4, (), 0),  # a whole layer on top is BERT's next
+        ("fine-tuned", {}, 3, (), 0),
     ],
 )
-def test_layers_of_added_attention(tokenizer, method, options, layers, heads):
+def test_layers_of_berts_and_of_added_attention(tokenizer, method, options, bert, pal, heads):
     model = randomised(method, **options)
     maps = attention_maps(model, "rte", tokenizer, TEXT)
-    assert numbers_of_heads(model, "rte") == {"bert": dict.fromkeys(range(3), 4), "pal": dict.fromkeys(layers, heads)}
+    added = {"pal": dict.fromkeys(pal, heads)} if pal else {}
+    assert numbers_of_heads(model, "rte") == {"bert": dict.fromkeys(range(bert), 4)} | added
     assert numbers_of_heads(model, None) == {"bert": dict.fromkeys(range(3), 4)}
-    assert maps.layers == {"bert": (0, 1, 2), "pal": layers}
-    np.testing.assert_allclose(maps.of("pal").sum(-1), 1, atol=1e-6)
-    frame = head_statistics(maps)
-    assert sorted(set(frame.loc[frame["kind"] == "pal", "layer"])) == list(layers)
-
-
-@pytest.mark.parametrize("method", ["low-rank-100", "bert-layer-on-top", "fine-tuned"])
-def test_methods_without_projected_attention_have_berts_maps_only(tokenizer, method):
-    """A whole layer on top is BERT's next."""
-    maps = attention_maps(randomised(method), "rte", tokenizer, TEXT)
-    np.testing.assert_allclose(maps.of("bert").sum(-1), 1, atol=1e-6)
-    assert maps.layers == {"bert": (0, 1, 2, 3) if "on-top" in method else (0, 1, 2)}
-    assert set(head_statistics(maps)["kind"]) == {"bert"}
-    with pytest.raises(ValueError, match="only BERT's maps"):
-        _ = maps.of("pal")
+    assert maps.layers == {kind: tuple(layers) for kind, layers in numbers_of_heads(model, "rte").items()}
+    for kind, layers in maps.layers.items():
+        np.testing.assert_allclose(maps.of(kind).sum(-1), 1, atol=1e-6)
+        assert set(head_statistics(maps).query("kind == @kind")["layer"]) == {*layers}
 
 
 # --- training mode, and errors
@@ -145,6 +138,7 @@ def test_errors_say_what_there_is(model, tokenizer):
     for named, act in {
         "'rtee'.* rte, stsb": lambda: attention_maps(model, "rtee", tokenizer, TEXT),
         "no task is named": lambda: plain.of("pal"),
+        "only BERT's maps": lambda: attention_maps(randomised("low-rank-100"), "rte", tokenizer, TEXT).of("pal"),
         "'brt'.*bert": lambda: plain.of("brt"),
         "layer 3.* 0, 1, 2": lambda: plain.layer("bert", 3),
         "texts": lambda: head_divergences([plain], [other], ("bert", "bert")),

@@ -8,14 +8,7 @@ from pytest import approx
 from scipy import stats
 
 from palslib.data.metrics import METRICS
-from palslib.study.ledger.intervals import (
-    WEIGHTED,
-    Difference,
-    difference,
-    equal_variances,
-    family,
-    over_examples,
-)
+from palslib.study.ledger.intervals import WEIGHTED, Difference, difference, equal_variances, family, over_examples
 
 
 def test_two_methods_have_students_interval_and_unequal_variances_welchs():
