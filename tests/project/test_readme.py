@@ -15,8 +15,6 @@ from palslib.common.places import PROJECT
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 PAGES = "\n".join(page.read_text(encoding="utf-8") for page in computed.PAGES)
-
-
 TREE = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## What is where")[1].split("```")[1]
 
 
