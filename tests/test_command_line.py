@@ -103,9 +103,7 @@ def test_only_the_first_of_several_processes_prints(trained, monkeypatch, capsys
     assert main(["train"]) == 0 and main(["train", "--steps", "0"]) == 2 and main(["train", "--steps"]) == 2
     assert capsys.readouterr() == ("", "")
     call = [sys.executable, "-c", "from palslib.common.processes import FIRST; print(FIRST)"]
-    said = [
-        subprocess.check_output(call, env=os.environ | {"RANK": "1", "WORLD_SIZE": size}) for size in ("", "1", "2")
-    ]
+    said = [subprocess.check_output(call, env=os.environ | {"RANK": "1", "WORLD_SIZE": n}) for n in ("", "1", "2")]
     assert said == [b"True\n", b"True\n", b"False\n"]  # a RANK that was left over silences nothing
 
 

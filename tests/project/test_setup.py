@@ -35,7 +35,6 @@ def test_every_dependency_has_an_exact_version_that_it_allows(pyproject, pins):
     named = [*pyproject["project"]["dependencies"], *(name for extra in extras.values() for name in extra)]
     for requirement in (one for one in map(Requirement, named) if one.name != "palslib"):
         assert pins[canonicalize_name(requirement.name)] in requirement.specifier
-    assert pins["torch"] == "2.13.0"
 
 
 def test_environment_yml_installs_the_same_thing(pyproject):

@@ -93,9 +93,7 @@ def test_a_gpus_forward_pass_compiles_into_one_graph(method, data, monkeypatch):
     model = randomised(method, mode="train", dropout=0.1)
     torch._dynamo.reset()
     counters.clear()
-    compiled = torch.compile(
-        lambda rows, labels: model(task="stsb", rows=rows, labels=labels).loss, backend="aot_eager"
-    )
+    compiled = torch.compile(lambda rows, labels: model("stsb", rows=rows, labels=labels).loss, backend="aot_eager")
     for first in range(0, 96, 8):
         batch = data.batch(np.arange(first, first + 8))
         rows = batch["rows"]

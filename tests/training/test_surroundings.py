@@ -15,14 +15,9 @@ from palslib.training.evaluation import evaluate
 from tests.training.small_runs import small, weights
 
 
-def trained(folder, **options) -> torch.Tensor:
+def trained(folder, on_step=None, **options) -> torch.Tensor:
     """All weights after six steps, end to end."""
-    train(small(folder, steps=6, keep="last", **options))
-    return end_to_end(folder)
-
-
-def end_to_end(folder) -> torch.Tensor:
-    """All weights that a run has kept."""
+    train(small(folder, steps=6, keep="last", **options), on_step=on_step)
     return torch.cat([tensor.flatten() for _, tensor in sorted(weights(folder).items())])
 
 
@@ -97,8 +92,7 @@ def test_another_accelerator_in_the_process_changes_nothing(tmp_path, monkeypatc
         evaluate(run.model, run.dev_data)
         Accelerator(gradient_accumulation_steps=8)
 
-    train(small(tmp_path / "again", steps=6, keep="last"), on_step=also)
-    assert torch.equal(end_to_end(tmp_path / "again"), alone[0])
+    assert torch.equal(trained(tmp_path / "again", also), alone[0])
 
 
 def test_weights_are_cast_anew_in_each_step_also_within_another_autocast(tmp_path):

@@ -124,9 +124,6 @@ def test_the_command_line_writes_a_record(tmp_path, capsys):
     assert json.loads(out.read_text()) == record
 
 
-# ------------------------------------------------------------------------------------------------------------- figures
-
-
 @pytest.mark.parametrize(("values", "ends"), [([-1, -20, 2.04], 20), ([0, 0, 0], 1)])
 def test_the_ablation_is_an_upper_triangle_with_numbers(values, ends):
     """The first layer below the last has nothing; white is 0."""

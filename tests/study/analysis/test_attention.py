@@ -92,9 +92,6 @@ def test_pal_maps_reproduce_what_the_pal_adds(model, tokenizer):
             torch.testing.assert_close(ours, pals.parallel(layer, states[layer], rows), atol=1e-5, rtol=1e-4)
 
 
-# --- other methods
-
-
 @pytest.mark.parametrize(
     ("method", "options", "bert", "pal", "heads"),
     [

@@ -56,9 +56,6 @@ def test_other_records_are_refused():
         accuracy_matrix(record({0: SCORES[0], 10: SCORES[10]}))
 
 
-# --- figures
-
-
 def test_heat_map():
     """Every number where its row and column say, in one scale of colours; the stairs run below the diagonal."""
     R, ax = accuracy_matrix(record()), plt.figure().add_subplot()

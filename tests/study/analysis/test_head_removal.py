@@ -99,9 +99,6 @@ def test_errors_say_what_there_is(method, heads, kind, named):
         pass
 
 
-# --- what a removal costs
-
-
 def test_importance_is_the_change_of_the_score():
     """A row for each head, on so many rows; the same from zeros in V^D and the predictions counted by hand."""
     model = randomised("pals-no-sharing-84")
@@ -184,9 +181,6 @@ def test_the_record_of_a_saved_model(tmp_path, capsys):
     assert from_lines(record(tmp_path / "top", "rte")["distances"])["overlap"].isna().all()
     last.rename(last.with_name("copy"))
     assert "'copy'" in record(last.with_name("copy"), "rte")
-
-
-# --- figures
 
 
 def test_panels_of_every_head():

@@ -262,8 +262,6 @@ def test_every_row_is_shown_with_its_notebook_and_every_record_behind_it(monkeyp
     assert frame["files"][decided].map(len).all() and not frame["files"][frame["verdict"] == "not run"].map(len).any()
 
 
-# --- what it takes to import ------------------------------------------------------------------------------------------
-
 CODE = """
 import sys, palslib
 palslib.count_parameters("pals-204"), palslib.fit_budget("pals-204", "minilm")

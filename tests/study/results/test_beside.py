@@ -46,12 +46,9 @@ def test_questions_over_seeds_and_examples(monkeypatch, runs, seeds, level, draw
     wrong = {name: np.where(np.arange(200) < 20, 1 - right, right) for name, right in labels.items()}
     runs = runs if seeds == 12 else [*runs, confirmed([306])[0]]
     for run in runs:
-        run["file"] = (
-            f"confirmation/{run['config']['method']}-{run['config']['adaptation_rate']}-{run['config']['seed']}.json"
-        )
-    monkeypatch.setattr(
-        beside, "read_predictions", lambda path: labels if path.name.startswith("pals-204-10") else wrong
-    )
+        config = run["config"]
+        run["file"] = f"confirmation/{config['method']}-{config['adaptation_rate']}-{config['seed']}.json"
+    monkeypatch.setattr(beside, "read_predictions", lambda path: labels if "pals-204-10" in path.name else wrong)
     rows = beside.over_both(runs, labels, draws)
     assert [(row["left"], row["right"]) for row in rows] == list(QUESTIONS) and beside.over_both([], labels) == []
     assert [row["difference"] for row in rows] == approx([10, 10, 10, 0])
