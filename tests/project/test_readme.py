@@ -67,10 +67,14 @@ def test_the_readme_is_a_screen_and_a_half_and_its_examples_hold():
     assert named and {first or second for first, second in named} <= METHODS.keys()
 
 
-def test_make_lists_the_targets_that_the_readme_names():
+def test_make_lists_the_targets_that_pages_name_and_other_machines_call():
     said = subprocess.run(["make", "help"], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
     named = set(re.findall(r"(?:^|`)make ([a-z]+)\b", PAGES, re.M))
     assert named >= {"reproduce", "test", "lab", "sweep", "benchmark", "book", "cpu"}
+    for file in (".binder/postBuild", ".devcontainer/devcontainer.json", ".github/workflows/test.yml"):
+        called = " ".join(re.findall(r"\bmake ([a-z ]+)", (PROJECT / file).read_text())).split()
+        assert "cpu" in called
+        named |= {*called}
     assert all(f"make {target} " in said for target in named)
 
 
