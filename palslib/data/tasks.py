@@ -310,10 +310,6 @@ def tasks_from_file(
     ]
 
 
-OPTIONS = ("metrics", "positive", "evaluation", "scale", "head", "class_weights", "source", "ties")
-"""The other fields of a `Task` that `task_from_file` takes."""
-
-
 def task_from_file(
     path: str | Path,
     text: str | Sequence[str] = "text",
@@ -339,14 +335,12 @@ def task_from_file(
         labels: the classes, in order; by default those that a Parquet file declares (a ClassLabel of `datasets`), or
             else the labels that occur, sorted.
         score: the label is a number; `scale` is then by default the largest |score| (1 for a cosine).
-        quoted, encoding, skip_unlabelled: see `Task`, also for other `options` (`metrics`, `class_weights`, `head`).
+        quoted, encoding, skip_unlabelled, options: fields of `Task` (such as `metrics`, `class_weights`, `head`).
 
     Raises ValueError if a column is missing, a label is empty, there are fewer than two classes, or the labels that
     occur do not look like classes: numbers with fractions or more than 20 numbers (scores), fewer than five rows a
     class for more than five classes, or two that differ only in blanks, case or the form of a number.
     """
-    for option in options:
-        check_name("option of task_from_file", option, OPTIONS)
     labels = plain(labels)
     if score and labels:
         raise ValueError(f"score=True contradicts labels={shown(labels)}: give only one of them")

@@ -49,8 +49,8 @@ def test_what_files_may_be(tmp_path, monkeypatch):
     [
         (lambda: [load_rows("mine", "mine.csv", s) for s in PARTS], "by groups that share a text, and has 1"),
         (lambda: load_rows("few", "few.csv", split=HELD_OUT), "held-out part of train' of task 'few' is empty"),
-        (lambda: tasks_from_file("mine.csv", data="glue"), "unknown option of task_from_file .data."),
-        (lambda: task_from_file("mine.csv", positiv="a"), "unknown option .* .positiv.: did you mean .positive"),
+        (lambda: tasks_from_file("mine.csv", data="glue"), "multiple values for keyword argument .data."),
+        (lambda: task_from_file("mine.csv", positiv="a"), "unknown field .* .positiv.: did you mean .positive"),
         (lambda: tasks_from_file("few.csv", score=["lable"]), "unknown score 'lable': did you mean 'label'"),
         (lambda: task_from_frame({"a", "b"}, "mine"), "task 'mine': a table must be .*, not a set"),
         (lambda: task_from_frame(pd.Series(["a", "b"]), "mine"), "task 'mine': a table must be .*, not a Series"),
