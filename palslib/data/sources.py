@@ -69,8 +69,6 @@ def locate(data: str | Path) -> str:
         valid = f"for a table in memory, {FROM_TABLE}"
         raise ValueError(f"data must be a name or a path, not a {type(data).__name__}; {valid}")
     mirror, data = data_folder(), os.path.expanduser(str(data))
-    if not is_text(data):
-        raise ValueError(f"{data!r} is not UTF-8: rename the file or folder")
     names = {data.replace("{split}", split) for split in ("train", "test", *VALIDATION)}
     here = any(Path(name).is_file() for name in names)
     if mirror and not here and "/" not in data and data not in ("", ".", "..", "synthetic"):

@@ -152,7 +152,6 @@ def test_hub_out_of_reach(monkeypatch):
         ("mood", "airlines.csv", "'airlines.csv': did you mean 'airline.csv'.*PALSLIB_DATA=.* has: airline.csv, own"),
         ("mood", "./own/x.csv", r"'./own/x.csv'; .*own has: mood.csv$"),
         ("moode", "{own}", r"unknown task 'moode': did you mean 'mood'\?"),
-        ("mood", "m\udcff.csv", r"'m\\udcff.csv' is not UTF-8: rename the file"),
         ("rte", "{own}", r"no files rte/train-\*.parquet; .* has: mood.csv"),
     ],
 )
