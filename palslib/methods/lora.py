@@ -44,7 +44,11 @@ class LowRankUpdates(Adaptation):
     def __init__(self, method: LoRA, encoder, pooler):
         super().__init__(method, encoder, pooler)
         d, r = encoder.config.hidden_size, method.size
-        self.pairs = nn.ModuleDict({f"{x}{i}": _pair(d, r) for i in self.layers for x in "qv"})
+        self.pairs = nn.ModuleDict()
+        for name in (f"{x}{i}" for i in self.layers for x in "qv"):
+            a, b = nn.Linear(d, r, bias=False), nn.Linear(r, d, bias=False)
+            nn.init.zeros_(b.weight)
+            self.pairs[name] = nn.Sequential(a, b)
 
     def query(self, layer, q, h):
         return q + self.pairs[f"q{layer}"](h)
@@ -57,9 +61,3 @@ class LowRankUpdates(Adaptation):
             attention = layers[int(name[1:])].attention.self
             matrix = attention.query if name.startswith("q") else attention.value
             matrix.weight.data += b.weight @ a.weight
-
-
-def _pair(d: int, r: int):
-    a, b = nn.Linear(d, r, bias=False), nn.Linear(r, d, bias=False)
-    nn.init.zeros_(b.weight)
-    return nn.Sequential(a, b)
