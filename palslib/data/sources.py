@@ -249,10 +249,8 @@ def _decoded(path: Path, content: bytes, encoding: str) -> str:
         other = "cp1252" if encoding.lower() != "cp1252" else "latin-1"  # Windows has cp1252; latin-1 reads any byte
         marked = content[:2] in (b"\xff\xfe", b"\xfe\xff") and not encoding.lower().startswith("utf-16")
         other = "utf-16" if marked else other
-        advice = (
-            f"not {encoding.upper()} at byte {at} of the line (save it as UTF-8, or in Python give encoding={other!r})"
-        )
-        raise ValueError(f"{path.name}, line {line}: {advice}") from error
+        where = f"{path.name}, line {line}: not {encoding.upper()} at byte {at} of the line"
+        raise ValueError(f"{where} (save it as UTF-8, or in Python give encoding={other!r})") from error
 
 
 def _read_lines(path: Path, text: str) -> pd.DataFrame:
@@ -382,9 +380,8 @@ def check_column(frame: pd.DataFrame, column: str, task, where: str) -> None:
     if doubt := _doubt(list(frame), task.separator):
         message += doubt
     elif not count and column == task.label:
-        message += (
-            f': give label={label!r} (with palslib evaluate --label {shlex.quote(label)}; in --own "label": "{label}")'
-        )
+        shell = f'--label {shlex.quote(label)}; in --own "label": "{label}"'
+        message += f": give label={label!r} (with palslib evaluate {shell})"
     elif not count and column in task.texts:
         text, own = texts if len(texts) > 1 else texts[0], json.dumps(texts, ensure_ascii=False)
         message += f': give text={text!r} (with palslib predict --text {shlex.join(texts)}; in --own "texts": {own})'

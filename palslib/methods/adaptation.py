@@ -21,14 +21,13 @@ class Adaptation(Module, Places):
         self.method, self.layers = method, method.adapted_layers(encoder.config.num_hidden_layers)
         places = [name for name, plain in vars(Places).items() if callable(plain)]
         acts = [name for name in places if getattr(type(self), name) != getattr(Places, name)]
+        who = f"{type(self).__name__} of method {method.name!r}"
         if acts and not self.layers:
-            raise ValueError(
-                f"{type(self).__name__} of method {method.name!r} defines {', '.join(acts)} for layers, but adapts no "
-                "layer of this backbone: give its family a field `layers: Half = 'all'`, or override `adapted_layers`"
-            )
+            wrong = f"defines {', '.join(acts)} for layers, but adapts no layer of this backbone"
+            advice = "give its family a field `layers: Half = 'all'`, or override `adapted_layers`"
+            raise ValueError(f"{who} {wrong}: {advice}")
         if self.layers and not acts:
-            named = ", ".join(places)
-            raise ValueError(f"{type(self).__name__} of method {method.name!r} must define at least one of {named}")
+            raise ValueError(f"{who} must define at least one of {', '.join(places)}")
         self.pooler = copy.deepcopy(pooler) if method.pooler == "per-task" else None
 
     @property
