@@ -34,8 +34,6 @@ class GlueFile:
     """Number of rows of the official test set (https://gluebenchmark.com)."""
     names: bool = False
     """Whether classes are written by name, not by number."""
-    config: str = ""
-    """The configuration in the repository, where its name is not the task's."""
 
 
 GLUE_FILES: dict[str, GlueFile] = {
@@ -48,11 +46,10 @@ GLUE_FILES: dict[str, GlueFile] = {
     "MNLI-mm": GlueFile("mnli", "test_mismatched", 9_847, names=True),
     "QNLI": GlueFile("qnli", "test", 5_463, names=True),
     "RTE": GlueFile("rte", "test", 3_000, names=True),
-    "WNLI": GlueFile("", "test", 146, config="wnli"),
-    "AX": GlueFile("mnli", "test", 1_104, names=True, config="ax"),
+    "WNLI": GlueFile("", "test", 146),
+    "AX": GlueFile("mnli", "test", 1_104, names=True),
 }
 """The eleven files of a submission, by name."""
-WNLI_MAJORITY = 0  # "not entailment", the commoner class of its training set
 
 
 def glue_predictions(model, data: str = "glue", split: str = "test") -> dict[str, pd.Series]:
@@ -66,9 +63,9 @@ def glue_predictions(model, data: str = "glue", split: str = "test") -> dict[str
     frames, predictions = {}, {}
     for name, file in GLUE_FILES.items():  # all are read before any prediction, so that a missing one shows at once
         if file.task in model.tasks:
-            part, config = file.split if file.config else file.split.replace("test", split), file.config or file.task
+            part, config = ("test", "ax") if name == "AX" else (file.split.replace("test", split), file.task)
             if data == "synthetic":
-                frame = synthetic_split(file.task, "validation_matched" if file.config else part)
+                frame = synthetic_split(file.task, "validation_matched" if name == "AX" else part)
             else:
                 frame = read_repository(data, config, part)
             frames[name] = frame, f"{data} {config}/{part}"
@@ -79,7 +76,8 @@ def glue_predictions(model, data: str = "glue", split: str = "test") -> dict[str
         answers = model.predict(frame[list(task.texts)], task.name)
         values = answers["score" if task.is_regression else "label"]
         predictions[name] = pd.Series(values.tolist(), index=frame["idx"].tolist())
-    predictions["WNLI"] = pd.Series(WNLI_MAJORITY, index=range(GLUE_FILES["WNLI"].rows))  # its texts are not needed
+    not_entailment = 0  # the commoner class of WNLI's training set: its texts are not needed
+    predictions["WNLI"] = pd.Series(not_entailment, index=range(GLUE_FILES["WNLI"].rows))
     return predictions
 
 
