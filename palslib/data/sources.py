@@ -432,7 +432,7 @@ def checked(frame: pd.DataFrame, task, where: str, places: bool = False) -> pd.D
     else:
         numbers = class_numbers(cells, task.labels, places)
         why = f"is not a label (valid: {listed(task.labels)}{', or their numbers from 0' if places else ''})"
-        if not places and not any(number_of(name) for name in task.labels):
+        if not places and not any(number_of(name) is not None for name in task.labels):
             why += "; for labels that are numbers in the file give them as it writes them, such as labels=('0', '1')"
         refuse_cells([number is None for number in numbers], frame, task.label, why, where)
     table = pd.DataFrame({column: frame[column] for column in task.texts})  # without `attrs`
