@@ -20,10 +20,10 @@ from palslib.data.tokens import tokenise_task
 from palslib.methods.ia3 import IA3
 from palslib.methods.lora import LoRA
 from palslib.methods.operations import count_operations
-from palslib.methods.table import METHODS, get_method
+from palslib.methods.table import METHODS
 from palslib.model.multi_task import MultiTaskModel
 
-SINGLE, PAIRED = ("cola", "sst2"), ("mrpc", "stsb", "mnli", "rte")
+SINGLE, PAIRED, APART = ("cola", "sst2"), ("mrpc", "stsb", "mnli", "rte"), ("quora", "sts")
 EVERY = [*METHODS, LoRA("lora"), IA3("ia3")]
 every_method = pytest.mark.parametrize("name", EVERY)
 
@@ -109,35 +109,27 @@ TEXTS = ["The cook bought two old cars.", "It rains.", "Who slept?"]
 PAIRS = [("It rains.", "It is wet outside today."), ("A dog ran.", "An animal ran."), ("Why?", "Because.")]
 
 
-def texts_model(name="pals-276-top", backbone="tiny", tasks=("cola", "sst2", "mrpc", "stsb", "mnli"), **options):
-    method = get_method(name, **options)
-    if method.has_size:
-        method = method.with_options(size=12)
-    model = MultiTaskModel.from_backbone(backbone, method, tasks)
+@pytest.fixture(scope="module")
+def served():
+    tasks = [*SINGLE, *PAIRED[:3], *(SUITES["minbert"][task] for task in APART)]
+    model = MultiTaskModel.from_backbone("tiny", "pals-276-top", tasks, size=12)
     for part in (model.adaptations, model.heads):
         randomise(part)
     return model
 
 
-@pytest.fixture(scope="module")
-def served():
-    return texts_model()
-
-
-def test_texts_apart_by_hand():
-    """A logit x is the second label's probability σ(x); each row has its own second text, after the first."""
-    model = texts_model(tasks=[SUITES["minbert"][t] for t in ("quora", "sts")])
-    frame = model.predict(PAIRS, [["sts"], ["sts", "quora"], ["quora"]])
-    for row, task, label, score, probabilities in frame.itertuples(index=False):
-        inputs = model.tokenizer(list(PAIRS[row]), return_tensors="pt", padding=True)
-        with torch.inference_mode():
-            x = model(task, **inputs).logits.item()
+def test_texts_apart_by_hand(served):
+    """A logit x is the second label's probability σ(x); a row has its own second text, also beside other forms."""
+    frame = served.predict([*PAIRS, TEXTS[0]], [["sts"], ["sts", "mrpc", "quora"], ["quora"], ["cola"]])
+    for row, task, label, score, probabilities in frame[frame["task"].isin(APART)].itertuples(index=False):
+        inputs = served.tokenizer(list(PAIRS[row]), return_tensors="pt", padding=True)
+        x = one_at_a_time(served, task, inputs).item()
         if task == "sts":
-            assert score == pytest.approx(x * model.tasks[task].scale, abs=1e-5)
+            assert score == pytest.approx(x * served.tasks[task].scale, abs=1e-5)
         else:
             yes = 1 / (1 + math.exp(-x))
             assert probabilities == pytest.approx((1 - yes, yes), abs=1e-5)
-            assert label == model.tasks[task].labels[yes > 0.5]
+            assert label == served.tasks[task].labels[yes > 0.5]
 
 
 def check_equal(frame: pd.DataFrame, other: pd.DataFrame) -> None:
@@ -165,32 +157,20 @@ def test_labels_and_scores_of_one_row(served):
 @settings(deadline=None, max_examples=8)
 @given(data=st.data())
 def test_every_row_with_its_own_tasks(served, data):
-    """Texts and pairs mixed, a task or several for each, in batches of two or all at once: as one row at a time."""
+    """Texts, pairs in one sequence and pairs encoded apart, a task or several for each, in batches of two or all at
+    once: as one row at a time; and each batch is one pass through `tiny`'s two layers."""
     texts = data.draw(st.lists(st.sampled_from([*TEXTS, *PAIRS]), min_size=1, max_size=4))
-    tasks = [
-        data.draw(st.lists(st.sampled_from(SINGLE if isinstance(text, str) else PAIRED[:3]), min_size=1, max_size=2))
-        for text in texts
-    ]
-    frame = served.predict(texts, tasks, batch_size=data.draw(st.sampled_from([2, 64])))
+    known = [SINGLE if isinstance(text, str) else (*PAIRED[:3], *APART) for text in texts]
+    tasks = [data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=2)) for names in known]
+    size, counted = data.draw(st.sampled_from([2, 64])), count_passes(served)
+    frame = served.predict(texts, tasks, batch_size=size)
+    assert counted["runs"] == 2 * math.ceil(len(texts) / size)
     parts = [
         served.predict(text, [t]).assign(row=i)
         for i, (text, wanted) in enumerate(zip(texts, tasks, strict=True))
         for t in wanted
     ]
     check_equal(frame, pd.concat(parts))
-
-
-@pytest.mark.parametrize("backbone", ["tiny", "minbert:tiny"])
-@pytest.mark.parametrize("name", ["pals-276-top", "fine-tuned", "attention-on-top-204"])
-def test_tasks_that_encode_a_pair_apart(backbone, name):
-    """Rows of three forms in one pass, which runs each of the tiny BERT's two layers once: one text, a pair in one
-    sequence, a pair encoded apart."""
-    model = texts_model(name, backbone, [SUITES["minbert"][t] for t in ("sst5", "quora", "sts", "quora-pair")])
-    counted, tasks = count_passes(model), ["quora", "sts", "quora-pair"]
-    frame = model.predict([*PAIRS, TEXTS[0]], [tasks, tasks, tasks, "sst5"])
-    assert counted["runs"] == 2 * (4 if name == "fine-tuned" else 1)
-    alone = [model.predict(pair, [task]).assign(row=i) for i, pair in enumerate(PAIRS) for task in tasks]
-    check_equal(frame, pd.concat([*alone, model.predict(TEXTS[0], ["sst5"]).assign(row=3)]))
 
 
 def test_long_texts_are_cut(served, tmp_path, monkeypatch):
