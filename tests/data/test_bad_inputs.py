@@ -141,7 +141,6 @@ def test_a_damaged_delimited_file_is_what_csv_says_or_refused(content):
 ROWS = [["It rains.", "It is wet.", 0], ["It rains.", "It is dry.", 1], ["Ä cat.", "", 1], ["A dog.", "An animal.", 0]]
 FIRST, SECOND, LABEL = (list(column) for column in zip(*ROWS, strict=True))
 NAMES = pa.array([("entailment", "not_entailment")[label] for label in LABEL])
-README = "---\nconfigs:\n- config_name: rte\n  data_files: [{split: train, path: rte/train.parquet}]\n---\n"
 GOOD = [
     ("sentence1", pa.array(FIRST, pa.large_string())),
     ("sentence1", pa.array(FIRST).dictionary_encode()),
@@ -160,20 +159,14 @@ BAD = [
 ]
 
 
-def repository(folder: Path, table: pa.Table) -> Path:
-    """A folder laid out like GLUE's, of one task; returns its file."""
-    (folder / "rte").mkdir()
-    (folder / "README.md").write_text(README)
-    pq.write_table(table, path := folder / "rte" / "train.parquet")
-    return path
-
-
 @pytest.mark.parametrize("which", range(len(GOOD) + len(BAD)))
 def test_a_column_of_another_type_means_the_same_or_is_named(which):
     name, values = [*GOOD, *BAD][which]
     columns = {"sentence1": pa.array(FIRST), "sentence2": pa.array(SECOND), "label": pa.array(LABEL), name: values}
     with new_folder() as folder:
-        repository(folder, pa.table({name: values for name, values in columns.items() if values is not None}))
+        (folder / "rte").mkdir()  # as in GLUE's repository
+        table = pa.table({name: values for name, values in columns.items() if values is not None})
+        pq.write_table(table, folder / "rte" / "train-0.parquet")
         frame = tried(lambda: load_rows("rte", folder), folder, f"column {name!r}")
     assert frame is REFUSED if which >= len(GOOD) else frame.to_numpy().tolist() == ROWS
 
