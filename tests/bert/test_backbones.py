@@ -1,11 +1,12 @@
 """Backbones by name: what is read, and that nothing else is taken for it."""
 
+import copy
 import json
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from shapes import LAYERS, equal_states, randomise, tiny_encoder, tiny_method
+from shapes import LAYERS, equal_states, randomise, tiny_encoder
 from tokenizers import Tokenizer
 from transformers import BertForPreTraining, PreTrainedTokenizerFast, RobertaForMaskedLM
 
@@ -55,18 +56,11 @@ def test_random_weights_have_the_architecture_and_depend_on_the_seed_alone(name,
 
 
 # --- folders
-def test_a_folder_that_hugging_face_wrote(tmp_path):
-    """It is read in float32, its pooler included."""
-    plain = tiny_encoder().to(torch.bfloat16)
-    plain.save_pretrained(tmp_path)
-    model = MultiTaskModel.from_backbone(tmp_path, tiny_method("pals-204"), ["rte"])
-    assert {p.dtype for p in model.parameters()} == {torch.float32}
-    assert torch.equal(model.pooler.dense.weight, plain.pooler.dense.weight.float())
-
-
-@pytest.mark.parametrize("form", ["safetensors", "sharded", "pickled"])
+@pytest.mark.parametrize("form", ["safetensors", "bfloat16", "sharded", "pickled"])
 def test_forms_of_a_checkpoint(form, pretrained, tmp_path, caplog):
-    """With heads, in parts, pickled with gamma and beta for a norm's weight and bias: the same encoder."""
+    """With heads, in bfloat16, in parts, pickled with gamma and beta for a norm's weight and bias: the same encoder, in
+    float32."""
+    pretrained = copy.deepcopy(pretrained).to(torch.bfloat16 if form == "bfloat16" else torch.float32)
     pretrained.save_pretrained(tmp_path, max_shard_size="10KB" if form == "sharded" else "1GB")
     assert (len(list(tmp_path.glob("*.safetensors"))) > 2) == (form == "sharded")
     if form == "pickled":
@@ -75,7 +69,7 @@ def test_forms_of_a_checkpoint(form, pretrained, tmp_path, caplog):
         state = {k.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): v for k, v in state.items()}
         torch.save(state, tmp_path / "pytorch_model.bin")
     encoder = backbones.load_encoder(str(tmp_path))
-    assert equal_states(encoder, pretrained.bert) and not encoder.training
+    assert equal_states(encoder, pretrained.bert.float()) and encoder.dtype == torch.float32 and not encoder.training
     assert not caplog.text  # no report on the heads, which are not loaded
 
 
@@ -169,14 +163,11 @@ def test_a_tokenizer_that_is_none_of_bert(tmp_path):
 def test_what_is_not_there(pretrained, tmp_path):
     """What to try is told. An error of Transformers, as of a damaged file, has a note with the backbone's name."""
     for load in (backbones.load_config, backbones.load_encoder, backbones.load_tokenizer):
-        with pytest.raises(OSError, match=r"no-such/backbone.* backbone='minilm'.*hf download no-such/backbone"):
-            load("no-such/backbone")
-    with pytest.raises(
-        OSError, match=r"could not load .* '\./no/bert' \(no such folder, so it was looked for on the Hub"
-    ):
-        backbones.load_config("./no/bert")
+        for name in ("no-such/backbone", "./no/bert"):
+            with pytest.raises(OSError, match=f"{name}.* backbone='minilm'.*hf download {name}"):
+                load(name)
     pretrained.config.save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(Exception) as error:
         backbones.load_encoder(str(tmp_path))
-    assert error.value.__notes__ == [f"while reading the weights of {tmp_path}"]
+    assert str(tmp_path) in error.value.__notes__[0]

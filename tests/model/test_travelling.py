@@ -72,7 +72,7 @@ def test_auto_model_reads_the_backbone(shape, tmp_path):
     encoder = AutoModel.from_pretrained(tmp_path)
     assert type(encoder) is type(model.backbone) and equal_states(encoder.pooler, model.pooler)
     assert all(torch.equal(encoder.state_dict()[name], value) for name, value in model.backbone.state_dict().items())
-    on_it = MultiTaskModel.from_backbone(str(tmp_path), tiny_method("lhuc"), ["rte"])
+    on_it = MultiTaskModel.from_backbone(tmp_path, tiny_method("lhuc"), ["rte"])
     assert equal_states(on_it.backbone, encoder)
 
 
