@@ -14,7 +14,6 @@ from palslib.common.files import LIST, LOCK, InUse, atomic_write, check_files, i
 from palslib.common.precision import autocast, precision_of, products
 from palslib.common.reading import read_object
 from palslib.common.seeds import seed_from
-from palslib.data.tasks import Task
 from palslib.grid.sweep import Grid
 from palslib.methods.table import get_method
 from palslib.plan.config import RunConfig
@@ -130,20 +129,6 @@ def test_what_is_no_json_is_named(tmp_path, content):
         read_object(path)
     path.write_text('{"a": [[1, 2.5, null, true]], "b": "\u00e4"}', encoding="utf-8-sig")  # as Windows writes it
     assert read_object(path) == {"a": [[1, 2.5, None, True]], "b": "ä"}
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ((), "name: Field required"),
-        (("mine", "sentence"), "task 'mine': texts must be a list of texts, not 'sentence'"),
-        (("mine", ("a",), ("x", "y"), ("acuracy",)), "metric of task 'mine' 'acuracy': did you mean 'accuracy'"),
-    ],
-)
-def test_a_wrong_setting_is_one_line_that_names_it(values, words):
-    """Also where it is given by position."""
-    with pytest.raises(ValueError, match=f"^.*{words}.*$"):
-        Task(*values)
 
 
 def test_settings_are_pythons_types():

@@ -52,9 +52,10 @@ def test_names_that_a_file_may_have(name, tmp_path):
 
 
 NO_VALUES = {
-    "texts": [("a", "a"), ("a", "b", "c"), ("label",)],
+    "texts": [("a", "a"), ("a", "b", "c"), ("label",), "sentence"],
     "labels": [("a",), ("a", "a"), ("a", "\ud83d")],
     "metrics": [()],
+    "class_weights": ["balanced"],  # of a score
     "evaluation": [("test", "test")],
     "scale": [0.0],
     "head": ["cosine"],  # of two texts
@@ -63,8 +64,9 @@ NO_VALUES = {
 
 @pytest.mark.parametrize(("field", "value"), [(field, value) for field, of in NO_VALUES.items() for value in of])
 def test_what_a_task_cannot_have(field, value):
-    with pytest.raises(ValueError, match=f"^task 'mine': {field} "):
-        Task(**{"name": "mine", "texts": ("text",), field: value})
+    given = {"texts": ("text",), field: value}
+    with pytest.raises(ValueError, match=f"^task 'mine': {field} .*$"):  # one line, also of values given by position
+        Task("mine", given.pop("texts"), **given)
     with pytest.raises(ValueError, match="head 'cosine' gives scores from 0 to 5"):
         Task("mine", ("a", "b"), ("x", "y"), scale=1.0, head="cosine")
 
@@ -162,9 +164,6 @@ def test_what_is_not_there_is_said_to_be_missing(tmp_path, monkeypatch, task, da
     monkeypatch.setenv("PALSLIB_DATA", str(tmp_path))
     with pytest.raises((ValueError, FileNotFoundError), match=words):
         load_rows(task, data.format(own=tmp_path / "own"))
-
-
-def test_a_folder_of_data_that_does_not_exist_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PALSLIB_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match=r"'glue' is looked for in PALSLIB_DATA=.*nowhere, and there is no"):
         load_rows("rte", "glue")

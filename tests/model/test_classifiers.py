@@ -72,8 +72,6 @@ def test_balanced_class_weights_are_scikit_learn_s():
     for wrong in ({"a": 1, "b": 1}, {"a": 1, "b": 1, "c": 0}, "balance"):
         with pytest.raises(ValueError, match="class_weights"):
             Task("three", ("text",), ("a", "b", "c"), class_weights=wrong)
-    with pytest.raises(ValueError, match=r"class_weights must be a null value \(None\) for a score"):
-        Task("score", ("text",), class_weights="balanced")
 
 
 def test_class_of_one_logit():
