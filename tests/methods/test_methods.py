@@ -67,7 +67,6 @@ def test_inner_sizes_scale_with_the_size_unless_they_are_given():
         (lambda: MultiTaskModel.from_backbone(tiny_encoder(layers=1), "pals-276-top", ["rte"]), "adapts no layer of"),
         (lambda: get_method("pals-204", layers="upper"), r"layers of 'pals-204' 'upper'.*all, top, bottom"),
         (lambda: get_method("houlsby-64", second="pal", pal_size=100), "pal_size 100 of 'houlsby-64' is not divisible"),
-        (lambda: get_method("houlsby-64", span=3.0), r"span of 'houlsby-64' .*3\.0"),
         (lambda: get_method("pals-204", scaled=1), "scaled of 'pals-204' must be true or false, not 1"),
         (lambda: FineTuned("mine", freeze="backbone"), "freeze of 'mine' 'backbone'. Valid: nothing"),
         (lambda: get_method("houlsby-64-not-shared", second="pal"), "second adapter: adapters_per_layer must be 1"),
@@ -75,20 +74,13 @@ def test_inner_sizes_scale_with_the_size_unless_they_are_given():
         (lambda: get_method("feature-extraction", freeze="nothing"), "'nothing'. Valid: backbone, backbone but norms"),
         (lambda: get_method("pals-204", size=100), r"size 100 .* 12 heads .*\[1, 2, 4, 5, 10, 20, 25, 50, 100\]"),
         (lambda: fit_budget("lhuc"), "method 'lhuc' has no size s to fit to a budget"),
-        (lambda: fit_budget("pals-204", added=float("nan")), "added must be a number of parameters"),
-        (lambda: fit_budget("pals-204", added=-1), "added must be a number of parameters"),
+        *((lambda x=x: fit_budget("pals-204", added=x), "added must be a number") for x in (float("nan"), -1)),
         # s = 12: 8 (1,536 · 12 + 36 · 144) = 8 · 23,616
         (lambda: fit_budget("pals-204", added=1_000), "no size .* fits 1,000 parameters .* s=12, adds 188,928"),
         (lambda: count_operations("shared", tokens=0), "tokens must be a positive integer, not 0"),
-        (
-            lambda: count_parameters("pals-204", "bert-base-uncasd"),
-            "'bert-base-uncasd': did you mean 'bert-base-uncased'",
-        ),
+        (lambda: count_parameters("pals-204", "bert-base-uncasd"), "'bert-base-uncasd': .* 'bert-base-uncased'"),
         *((lambda x=x: count_parameters("lhuc", num_tasks=x), "num_tasks must be a positive") for x in (0, 2.0, "8")),
-        *(
-            (lambda x=x: get_method("pals-204", size=x), "size of .* positive integer")
-            for x in (0, -12, 12.0, "12", True)
-        ),
+        *((lambda x=x: get_method("pals-204", size=x), "size of .* positive integer") for x in (0, 12.0, True)),
         *((lambda x=x: get_method("ffn-306", inner=x), "inner of .* positive integers") for x in ((), (3, 0), (3.0,))),
     ],
 )

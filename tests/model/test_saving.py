@@ -33,10 +33,8 @@ def trained(name, shape="bert", tasks=("rte", "stsb"), **options):
 def same_backbone(model, tasks):
     """Another model object: its backbone, pooler and shared projections are the first one's; its tasks are new."""
     other = tiny_model(model.method, tasks=tasks)
-    other.backbone.load_state_dict(model.backbone.state_dict())
-    other.pooler.load_state_dict(model.pooler.state_dict())
-    if model.shared is not None:
-        other.shared.load_state_dict(model.shared.state_dict())
+    shared = {k: v for k, v in model.state_dict().items() if not k.startswith(("adaptations.", "heads."))}
+    other.load_state_dict(shared, strict=False)
     return other
 
 
@@ -260,7 +258,6 @@ def test_a_run_goes_on_from_the_same_kind_of_model_and_the_same_task(tmp_path):
         (other, {}, r"a different task 'rte': labels .*'entailment', .*, not \('no', 'yes'\)"),
         ("stsb", {"backbone_name": "minilm"}, "is on the backbone BertModel, not on minilm"),
         ("stsb", {"method": tiny_method("houlsby-64")}, "kind 'pal', not 'houlsby'"),
-        ("stsb", {"method": replace(saved.method, heads=1)}, "heads 3, not 1"),
     ):
         with pytest.raises(ValueError, match=words):
             continued(saved, tmp_path, task, **changes)
