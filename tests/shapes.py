@@ -7,6 +7,8 @@ from transformers.models.auto import AutoConfig, AutoModel
 from palslib.bert.rows import Rows
 from palslib.data.tasks import Task
 from palslib.data.tokens import TokenisedTask
+from palslib.methods.ia3 import IA3
+from palslib.methods.lora import LoRA
 from palslib.methods.method import Method
 from palslib.methods.table import METHODS, get_method
 from palslib.model.multi_task import MultiTaskModel
@@ -15,6 +17,7 @@ D, HEADS, LAYERS, INNER, VOCABULARY = 24, 4, 3, 37, 99
 """An odd number of layers, so that half of them is no integer; an odd inner size, so that mixed-up sizes fail."""
 
 SHAPES = ["bert", "roberta", "xlm-roberta", "bert-without-pooler"]
+EVERY = [*METHODS, LoRA("lora"), IA3("ia3")]
 FROZEN = [name for name, m in METHODS.items() if m.freeze != "nothing"]
 ON_TOP = [name for name in METHODS if "on-top" in name]
 STARTS_AS_BACKBONE = [name for name in METHODS if name not in [*ON_TOP, "feature-extraction"]]
@@ -107,13 +110,17 @@ def randomise(module: torch.nn.Module, seed: int = 7, std: float = 0.3) -> None:
         parameter.add_(std * torch.randn(parameter.shape, generator=draw))
 
 
-def randomised(name: str, shape: str = "bert", **options) -> MultiTaskModel:
-    """A model as if trained: all parameters that the method adds differ from their initial values."""
-    model = tiny_model(name, shape, **options)
+def moved(model: MultiTaskModel) -> MultiTaskModel:
+    """The model as if trained: all parameters that the method adds differ from their initial values."""
     randomise(model.adaptations)
     if model.shared is not None:
         randomise(model.shared)
     return model
+
+
+def randomised(name: str, shape: str = "bert", **options) -> MultiTaskModel:
+    """A tiny model as if trained."""
+    return moved(tiny_model(name, shape, **options))
 
 
 def equal_states(a: torch.nn.Module, b: torch.nn.Module) -> bool:

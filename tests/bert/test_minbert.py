@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shapes import VOCABULARY, D, batch, equal_states, randomise, tiny_encoder, tiny_method
+from shapes import VOCABULARY, D, batch, equal_states, moved, randomise, tiny_encoder, tiny_method
 from transformers import AutoModel, BertConfig, BertModel, RobertaConfig
 from transformers.masking_utils import create_bidirectional_mask
 
@@ -114,21 +114,12 @@ def test_gradients(attention):
 
 
 # --- adapted as Hugging Face's is
-def adapted(encoder, name: str, tasks=("rte", "sts")) -> MultiTaskModel:
-    """A model as training may leave it, the same whatever the encoder's class."""
-    model = MultiTaskModel.from_backbone(encoder, tiny_method(name), tasks)
-    randomise(model.adaptations)
-    if model.shared is not None:
-        randomise(model.shared)
-    return model
-
-
 @ATTENTION
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_adapts_it(name, attention):
     """Keys, logits and gradients are those of the adapted Hugging Face model; `sts` encodes its texts apart."""
-    plain = tiny_encoder(attention=attention)
-    theirs, mine = adapted(plain, name), adapted(MinBert.of(tiny_encoder(attention=attention)), name)
+    plain, own = tiny_encoder(attention=attention), MinBert.of(tiny_encoder(attention=attention))
+    theirs, mine = (moved(MultiTaskModel(encoder, tiny_method(name), ["rte", "sts"])) for encoder in (plain, own))
     assert equal_states(theirs, mine)
     assert all(type(layer) is minbert.Layer for layer in mine.backbone.encoder.layer)
     inputs = batch(rows=4)
@@ -139,9 +130,9 @@ def test_every_method_adapts_it(name, attention):
             output.loss.backward()
     pairs = list(zip(theirs.named_parameters(), mine.named_parameters(), strict=True))
     assert [p.requires_grad for (_, p), _ in pairs] == [p.requires_grad for _, (_, p) in pairs]
-    moved = [(one.grad, other.grad) for (_, one), (_, other) in pairs if one.grad is not None]
-    assert moved
-    for one, other in moved:
+    trained = [(one.grad, other.grad) for (_, one), (_, other) in pairs if one.grad is not None]
+    assert trained
+    for one, other in trained:
         torch.testing.assert_close(other, one, atol=1e-5, rtol=1e-4)
 
 

@@ -9,13 +9,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from shapes import EVERY
 from transformers import AutoConfig, AutoModel, BertConfig
 
-from palslib import METHODS, MultiTaskModel, count_parameters, get_method
+from palslib import MultiTaskModel, count_parameters, get_method
 from palslib.bert.backbones import load_config
 from palslib.methods.counting import BACKBONES, Backbone
-from palslib.methods.ia3 import IA3
-from palslib.methods.lora import LoRA
 
 BASE = 109_482_240
 
@@ -61,7 +60,7 @@ RANGES = ((1, 4), (1, 9), (2, 5), (1, 41), (5, 60), (3, 20))
 SIZES = st.tuples(*(st.integers(low, high) for low, high in RANGES))
 
 
-@pytest.mark.parametrize("name", [*METHODS, LoRA("lora"), IA3("ia3")])
+@pytest.mark.parametrize("name", EVERY)
 @settings(deadline=None, max_examples=4, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_the_closed_form_is_what_a_model_holds(name, data):

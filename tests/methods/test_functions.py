@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from shapes import (
+    EVERY,
     HEADS,
     LAYERS,
     ON_TOP,
@@ -13,6 +14,7 @@ from shapes import (
     batch,
     equal_states,
     logits_of,
+    moved,
     randomise,
     randomised,
     states,
@@ -298,17 +300,14 @@ def test_feature_extraction(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", [*METHODS, LoRA("lora"), IA3("ia3")])
+@pytest.mark.parametrize("name", EVERY)
 def test_starts_as_backbone_which_off_on_off_leaves_as_it_is(name, shape):
     """Within layers and with V^D at zero every hidden state is the plain path's, bit for bit (eval mode), and the
     encoder's own to rounding; after another task's pass too, and after every parameter of the task has moved."""
     inputs, model = batch(shape), tiny_model(name, shape)
     before, adapted, after = (states(model, task, inputs) for task in (None, "rte", None))
     start = logits_of(model, shape)
-    randomise(model.adaptations["rte"])
-    if model.shared is not None:
-        randomise(model.shared)
-    on, off = logits_of(model, shape), states(model, None, inputs)
+    on, off = logits_of(moved(model), shape), states(model, None, inputs)
     own = states_of_encoder(tiny_encoder(shape), inputs)
     for plain, h, again, later, theirs in zip(before, adapted, after, off, own, strict=True):
         assert torch.equal(h, plain) and torch.equal(again, plain) and torch.equal(later, plain)

@@ -11,20 +11,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shapes import LAYERS, batch, randomise, randomised
+from shapes import EVERY, LAYERS, batch, randomise, randomised
 from torch.utils.flop_counter import FlopCounterMode
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.data.tasks import SUITES, TASKS, Task
 from palslib.data.tokens import tokenise_task
-from palslib.methods.ia3 import IA3
-from palslib.methods.lora import LoRA
 from palslib.methods.operations import count_operations
-from palslib.methods.table import METHODS
 from palslib.model.multi_task import MultiTaskModel
 
 SINGLE, PAIRED, APART = ("cola", "sst2"), ("mrpc", "stsb", "mnli", "rte"), ("quora", "sts")
-EVERY = [*METHODS, LoRA("lora"), IA3("ia3")]
 every_method = pytest.mark.parametrize("name", EVERY)
 
 

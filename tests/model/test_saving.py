@@ -7,18 +7,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from shapes import equal_states, logits_of, randomise, randomised, tiny_encoder, tiny_method, tiny_model
+from shapes import EVERY, equal_states, logits_of, randomise, randomised, tiny_encoder, tiny_method, tiny_model
 from transformers import AutoModel
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.data.tasks import TASKS, get_task
-from palslib.methods.ia3 import IA3
-from palslib.methods.lora import LoRA
-from palslib.methods.table import METHODS
 from palslib.model.multi_task import MultiTaskModel
 from palslib.model.saving import write_card
-
-EVERY = [*METHODS, LoRA("lora"), IA3("ia3")]
 
 
 def trained(name, shape="bert", tasks=("rte", "stsb"), **options):
