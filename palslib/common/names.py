@@ -2,7 +2,6 @@
 
 import difflib
 import os
-import reprlib
 from collections.abc import Iterable
 
 MEANT = {"lr": "learning_rate", "epochs": "passes", "num_epochs": "passes", "max_steps": "steps", "labels": "own"}
@@ -62,11 +61,8 @@ def listed(names: Iterable, most: int = 20) -> str:
 
 
 def shown(value: object, most: int = 200) -> str:
-    """The `repr` of a value for a message, of at most about `most` characters, which are all that is made of it."""
-    brief = reprlib.Repr()
-    brief.maxstring = brief.maxlong = brief.maxother = most
-    brief.maxlist = brief.maxtuple = brief.maxset = brief.maxdict = 100
-    text = repr(value[: most + 1]) if isinstance(value, (str, bytes)) else brief.repr(value)
+    """The `repr` of a value for a message, cut after `most` characters."""
+    text = repr(value)
     return text if len(text) <= most else f"{text[:most]}..."
 
 
