@@ -31,12 +31,6 @@ def _task(model: torch.nn.Module, name: str | None, file: str | Path, text: str 
     return replace(task, **changes, data=str(place(file)))
 
 
-def _answers(model: torch.nn.Module, task: Task, frame: pd.DataFrame, progress: bool) -> pd.DataFrame:
-    """The table of `predict` for the rows of a table."""
-    texts = frame[list(task.texts)].itertuples(index=False, name=None)
-    return model.predict(list(texts), task.name, progress=progress)
-
-
 def predict_file(
     model: torch.nn.Module,
     file: str | Path,
@@ -65,7 +59,7 @@ def predict_file(
     new = ["predicted", *(f"p({label})" for label in task.labels)]
     if taken := [name for name in new if name in frame]:
         raise ValueError(f"{path.name} already has a column {taken[0]!r}, which predictions are to fill: rename it")
-    answers = _answers(model, task, frame, progress)
+    answers = model.predict(frame[list(task.texts)].to_numpy(), task.name, progress=progress)
     predicted = pd.DataFrame(answers["probabilities"].tolist(), frame.index, new[1:])
     predicted.insert(0, "predicted", answers["label" if task.labels else "score"].to_numpy())
     return pd.concat([frame, predicted], axis=1)
@@ -98,7 +92,7 @@ def evaluate_file(
             one = replace(one, metrics=tuple(dict.fromkeys([*one.metrics, *every, *BY_CLASS])))
         for split in splits or (("all",) if Path(locate(one.data)).is_file() else one.evaluation):
             rows = load_rows(one, one.data, split)
-            answers = _answers(model, one, rows, progress)
+            answers = model.predict(rows[list(one.texts)].to_numpy(), one.name, progress=progress)
             outputs = answers["probabilities"].tolist() if one.labels else answers[["score"]]
             column = {"rows": len(rows)} | score(one, rows["label"].to_numpy(), np.array(outputs))
             table[f"{file}" if split == "all" else f"{file} ({split})"] = pd.Series(column, dtype=object)
