@@ -262,9 +262,8 @@ class Rows:
         n = len(self.input_ids)
         more = -n % (1 << max(0, n.bit_length() - 4))
         fills = {"input_ids": pad_token_id, "token_type_ids": 0, "positions": 0}
-        return replace(
-            self, **{name: functional.pad(getattr(self, name), (0, more), value=v) for name, v in fills.items()}
-        )
+        padded = {name: functional.pad(getattr(self, name), (0, more), value=fill) for name, fill in fills.items()}
+        return replace(self, **padded)
 
     def take(self, rows) -> tuple["Rows", torch.Tensor]:
         """Some rows of the caller's batch as a batch of their own, and the indices (n,) of their pieces among the N."""

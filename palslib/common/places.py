@@ -17,14 +17,12 @@ def _home() -> Path:
 
 
 def runs_folder() -> Path:
-    """The folder of runs, checkpoints, executed notebooks and cached tokens: `$PALSLIB_RUNS`, or else `runs`. A
-    relative name starts from the clone, or if there is none, from the working folder."""
+    """The folder of runs, checkpoints, executed notebooks and cached tokens: `$PALSLIB_RUNS`, or else `runs`."""
     return (_home() / place(os.environ.get("PALSLIB_RUNS") or "runs")).resolve()
 
 
 def data_folder() -> Path | None:
-    """The folder of local mirrors that `$PALSLIB_DATA` names, or None. A relative name starts from the clone, or if
-    there is none, from the working folder."""
+    """The folder of local mirrors that `$PALSLIB_DATA` names, or None."""
     name = os.environ.get("PALSLIB_DATA")
     return (_home() / place(name)).resolve() if name else None
 

@@ -45,10 +45,8 @@ from palslib.model.one_task import OneTask, merged
 
 
 class TaskModules(nn.ModuleDict):
-    """A module for each task, under any name, as tasks may be named after files (`train.csv`, `a.b.csv`).
-
-    `nn.ModuleDict` refuses names with a dot and those of its own attributes; here such names are stored escaped.
-    """
+    """A module for each task, under any name, as tasks may be named after files (`train.csv`). Names with a dot and
+    those of its own attributes, which `nn.ModuleDict` refuses, are stored escaped."""
 
     @staticmethod
     def form(task: str) -> str:

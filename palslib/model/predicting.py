@@ -44,9 +44,8 @@ def _texts_of(row, task: Task, where: str) -> tuple[str, ...]:
         row = [row[name] for name in task.texts]
     texts = tuple(row) if isinstance(row, (list, tuple)) else (row,)
     if len(texts) not in _FORMS or not all(map(is_text, texts)):
-        raise ValueError(
-            f"{where}: {shown(row)} is neither a text nor a pair of texts (without NUL and half characters)"
-        )
+        wanted = "neither a text nor a pair of texts (without NUL and half characters)"
+        raise ValueError(f"{where}: {shown(row)} is {wanted}")
     if len(texts) != len(task.texts):
         raise ValueError(f"{takes}, not {_FORMS[len(texts)]}")
     return texts
