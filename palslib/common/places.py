@@ -28,11 +28,5 @@ def data_folder() -> Path | None:
 
 
 def place(path: str | Path) -> Path:
-    """A path as a user writes it, where `~` is the home folder. Raises ValueError for anything that is not a path,
-    and for the home folder of a user that does not exist."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise ValueError(f"{path!r} is not the path of a file or folder")
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
-        raise ValueError(f"{path}: {error}") from error
+    """A path as a user writes it, where `~` is the home folder."""
+    return Path(path).expanduser()
