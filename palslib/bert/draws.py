@@ -32,12 +32,9 @@ class new_weights(TorchFunctionMode):
 def own_draws(seed: int, device: torch.device, foreign: bool = False) -> Iterator[None]:
     """Within the block, dropout draws from a generator with this seed. Code that is `foreign`, of a user's own method,
     may draw from torch's generator, which then has this seed, too."""
-    before = GENERATOR.set(torch.Generator().manual_seed(seed))
-    try:
-        with torchs_own(seed, device) if foreign or device.type != "cpu" else nullcontext():
-            yield
-    finally:
-        GENERATOR.reset(before)
+    torchs = torchs_own(seed, device) if foreign or device.type != "cpu" else nullcontext()
+    with _draws_from(torch.Generator().manual_seed(seed)), torchs:
+        yield
 
 
 @contextmanager
@@ -56,14 +53,13 @@ def same_draws() -> tuple[AbstractContextManager, AbstractContextManager]:
     """For gradient checkpointing: contexts of a layer and of its second computation, which draws the same numbers."""
     if (generator := GENERATOR.get()) is None:
         return nullcontext(), nullcontext()
-    return nullcontext(), _from_state(generator, generator.get_state())
+    return nullcontext(), _draws_from(generator.clone_state())
 
 
 @contextmanager
-def _from_state(generator: torch.Generator, state: torch.Tensor) -> Iterator[None]:
-    now = generator.get_state()
-    generator.set_state(state)
+def _draws_from(generator: torch.Generator) -> Iterator[None]:
+    before = GENERATOR.set(generator)
     try:
         yield
     finally:  # also where torch ends the second computation early, by an exception
-        generator.set_state(now)
+        GENERATOR.reset(before)
