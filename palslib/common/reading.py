@@ -10,12 +10,10 @@ from palslib.common.places import place
 def read_json(path: str | Path, what: str = "JSON") -> object:
     """The value that a JSON file holds.
 
-    Raises ValueError, naming the file, if it is not UTF-8 or not JSON (NaN and infinity are not), if an object has a
-    repeated key, or if it is a pipe or a device, which is not waited for; OSError if it cannot be read.
+    Raises ValueError, naming the file, if it is not UTF-8 or not JSON (NaN and infinity are not), or if an object has
+    a repeated key; OSError if it cannot be read.
     """
     path = place(path)
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise ValueError(f"{path}: not {what} but a pipe or a device")
     try:
         text, numbers = path.read_text(encoding="utf-8-sig"), {"parse_constant": _number, "parse_float": _number}
         return json.loads(text, object_pairs_hook=without_repeats, **numbers)
