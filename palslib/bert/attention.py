@@ -42,7 +42,7 @@ def fused(q, k, v, rows: Rows, heads: int, dropout: float = 0.0) -> torch.Tensor
     keys, values, *queries = _wider(grid, more).permute(2, 0, 3, 1, 4).unbind()  # each (B, H, S, w)
     if rows.of_first:
         queries = [_wider(asked.split(q, heads), more)]  # (B, H, 1, w)
-    mask = asked.mask_as(q.dtype)
+    mask = None if asked.mask is None else asked.mask.to(q.dtype)
     context = functional.scaled_dot_product_attention(*queries, keys, values, mask, dropout, scale=w**-0.5)
     context = asked.gather(context[..., :w].transpose(1, 2).reshape(asked.size * asked.width, -1))
     after = q.shape[0] - asked.last  # `Rows.filled`

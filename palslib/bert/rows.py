@@ -10,7 +10,7 @@ adapter bottleneck, `T` tasks (8), `E` epochs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -61,13 +61,6 @@ class Group:
     mask: torch.Tensor | None
     """0 at a word piece and -inf after a row's end; None where all rows fill the grid. On a GPU (B_g, 1, 1, S_g). On a
     CPU (B_g, 1, S_g, S_g): it is the same for all queries, but adding a broadcast would take as long as the softmax."""
-    _masks: dict = field(default_factory=dict, init=False, compare=False)
-
-    def mask_as(self, kind: torch.dtype) -> torch.Tensor | None:
-        """The mask in another type, made once for all layers."""
-        if self.mask is not None and kind not in self._masks:
-            self._masks[kind] = self.mask.to(kind)
-        return self._masks.get(kind)
 
     def spread(self, x: torch.Tensor) -> torch.Tensor:
         """(last - first, d) to (B_g · S_g, d), with zeros after a row's end."""
