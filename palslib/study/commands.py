@@ -73,11 +73,10 @@ class Benchmark:
             raise ValueError(f"--draw measures nothing, so it takes no --{next(iter(others)).replace('_', '-')}")
         if self.record:
             check_place(self.record, "parts")
-        if self.parts:
+        for part in self.parts:
             from palslib.study.benchmark.parts import PARTS
 
-            for part in self.parts:
-                check_name("part of the benchmark", part, PARTS)
+            check_name("part of the benchmark", part, PARTS)
 
     def run(self) -> None:
         from palslib.study.benchmark.parts import benchmark

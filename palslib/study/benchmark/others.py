@@ -24,13 +24,8 @@ class Other(subprocess.Popen):
     """Another program that trains in its own process, until the end of a `with` block closes its input; a call takes
     one step and returns its seconds."""
 
-    def __init__(self, kind: str, python: str | Path = sys.executable, **settings):
-        """
-        Args:
-            kind: `transformers` or `adapters`.
-            python: the interpreter that has its packages.
-            settings: see `padded`.
-        """
+    def __init__(self, kind: str, python: str | Path, **settings):
+        """`kind`: `transformers` or `adapters`; `python`: the interpreter that has it; `settings`: see `padded`."""
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         environment |= {"OMP_NUM_THREADS": str(torch.get_num_threads()), "TRANSFORMERS_VERBOSITY": "error"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

@@ -26,6 +26,7 @@ from torch.utils.benchmark import timer  # a clock that waits for a GPU to be do
 from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.common.places import data_folder, runs_folder
 from palslib.common.precision import precision_of
+from palslib.common.processes import say
 from palslib.common.reading import read_object
 from palslib.data.tasks import TASKS
 from palslib.data.tokens import some_rows
@@ -112,11 +113,6 @@ def batch_lengths(run: Run, step: int) -> np.ndarray:
     return run.train_data[run.plan.tasks[step]].lengths[run.plan.examples(step)]
 
 
-def tell(line: str) -> None:
-    """Says on standard error what is measured now."""
-    print("...", line, file=sys.stderr, flush=True)
-
-
 def take_step(run: Run, steps: Iterator[int]) -> None:
     """Takes that step of a run whose number comes next in `steps`."""
     run.step = next(steps)
@@ -124,15 +120,9 @@ def take_step(run: Run, steps: Iterator[int]) -> None:
 
 
 class Benchmark:
-    """One run of the benchmark."""
+    """One run of the benchmark, with temporary weights and batches in `folder`; the command explains the others."""
 
     def __init__(self, folder: Path, quick: bool = False, adapters_python: Path | None = None):
-        """
-        Args:
-            folder: for temporary weights and batches.
-            quick: uses the tiny backbone and few rounds, which only shows that everything works.
-            adapters_python: an interpreter that has the package `adapters`.
-        """
         self.folder, self.quick, self.began = folder, quick, time.perf_counter()
         self.adapters_python = adapters_python
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -226,7 +216,7 @@ class Benchmark:
     def step(self) -> Iterator[dict]:
         """(a) A training step with PALs, at the paper's share of parameters, compared with one without."""
         for backbone, precision in product(self.backbones, self.precisions):
-            tell(f"training step, {backbone}, {precision}")
+            say([f"training step, {precision}"], backbone)
             runs = {method: self.run(backbone, method, precision) for method in ("shared", "pals-204")}
             yield from self.compare(runs, backbone)
 
@@ -235,7 +225,7 @@ class Benchmark:
         theirs = get_recipe("released")
         options = {name: getattr(theirs, name) for name in RELEASED}
         for backbone in self.backbones:
-            tell(f"training as the released code does, {backbone}")
+            say(["training as the released code does"], backbone)
             runs = {"released": self.run(backbone, "pals-204", "float32", kind=ReleasedRun, recipe_options=options)}
             runs |= {precision: self.run(backbone, "pals-204", precision) for precision in self.precisions}
             yield from self.compare(runs, backbone)
@@ -246,7 +236,7 @@ class Benchmark:
         kinds = {"transformers": sys.executable} | ({"adapters": self.adapters_python} if self.adapters_python else {})
         task, batches = "rte" if self.quick else PEER_TASK, self.folder / "batches.pt"
         for backbone, precision, kind in product(self.backbones, self.precisions, kinds):
-            tell(f"compared with {kind}, {backbone}, {precision}")
+            say([f"compared with {kind}, {precision}"], backbone)
             ours = self.run(backbone, precision=precision, tasks=(task,), **PEERS[kind])
             torch.save(self.padded_batches(ours, typical_steps(ours, ROUNDS[backbone])), batches)
             config = ours.config
@@ -263,7 +253,7 @@ class Benchmark:
         data = {}
         for task, splits in run.dev_data.items():
             data[task] = {name: some_rows(split, most) for name, split in splits.items()}
-        tell(f"evaluation, {backbone}")
+        say(["evaluation"], backbone)
         ways = {p: partial(evaluate, run.model, data, None, run.accelerator, p) for p in self.precisions}
         times = in_turn(ways, 2 if self.quick else 3)
         splits = [split for parts in data.values() for split in parts.values()]
@@ -275,7 +265,7 @@ class Benchmark:
 
     def start_up(self) -> list[dict]:
         """(d) The start of a notebook, in a Python process of its own each time; the floor is Python alone."""
-        tell("start of a notebook")
+        say(["its start"], "a notebook")
         names = list(STARTS)[: 2 if self.quick else None]
         start = partial(subprocess.run, check=True, capture_output=True)
         times = in_turn({name: partial(start, [sys.executable, "-c", STARTS[name]]) for name in names}, 3)
@@ -293,12 +283,7 @@ class Benchmark:
 
 
 def benchmark(record: Path | None = None, draw: Path | None = None, parts: Sequence[str] = (), **options) -> None:
-    """Measures, prints and records the speed, and draws the figure `benchmark`; or prints and draws the record `draw`.
-
-    Args:
-        parts: names in `PARTS`, if not all are to be measured; then no figure is drawn.
-        options: `quick` and `adapters_python` of `Benchmark`.
-    """
+    """Does what the command `palslib benchmark` says, whose settings these are."""
     if draw:
         if "parts" not in (measured := read_object(draw)):
             raise ValueError(f"{draw} holds no record of `palslib benchmark`")
