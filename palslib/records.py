@@ -31,8 +31,6 @@ _PACKAGES = ("torch", "transformers", "accelerate", "datasets", "numpy", "scikit
 
 def _git(*arguments: str) -> str | None:
     """The output of a git command in this code's clone; None where the package is installed, even in another clone."""
-    if not (PROJECT / ".git").exists():
-        return None
     own = ["git", "-C", str(PROJECT), f"--git-dir={PROJECT / '.git'}", f"--work-tree={PROJECT}"]
     try:
         done = subprocess.run([*own, *arguments], capture_output=True, text=True, timeout=20)
