@@ -12,9 +12,8 @@ from pathlib import Path
 
 import torch
 
-_NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
-HANDLED = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
-"""The signals, of which Windows has two. One that is ignored (SIGHUP, by `nohup`) stays ignored."""
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""The signals. One that is ignored (SIGHUP, by `nohup`) stays ignored."""
 
 AGREED_EVERY = 20
 """Steps between the moments at which several processes, signalled at different times, agree on whether to stop."""
