@@ -373,8 +373,6 @@ class Run:
         """Keeps the weights that the config asks for, and writes the record."""
         if self.config.keep != "none":
             self.keep_model("last")
-        if not decided_by_first(lambda: (self.folder / PREDICTIONS).is_file()):  # the checkpoint was moved alone
-            self._scores_kept()
         predictions = (self.folder / PREDICTIONS).read_bytes()  # of the last evaluation
         record = make_record(self) | {"predictions": hashlib.sha256(predictions).hexdigest()}
         record |= {"weights": self.kept} if self.kept else {}
