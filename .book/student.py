@@ -112,8 +112,8 @@ def grade(folder: Path) -> None:
         with tempfile.TemporaryDirectory() as place:
             nbformat.write(notebook, Path(place, "copy.ipynb"))
             result = run_notebook(Path(place, "copy.ipynb"), Path(place, "run.ipynb"))
-        failed = f"  stopped at {result.error.splitlines()[0]}" if result.error else ""
-        right = result.headline.count(": right")
+        failed = f"  stopped at {result['error'].splitlines()[0]}" if result["error"] else ""
+        right = result["headline"].count(": right")
         print(f"{path.relative_to(folder)!s:{width}}  {right} of {len(answers)}{failed}", flush=True)
 
 

@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import nbformat
@@ -19,22 +18,6 @@ from palslib.common.places import PROJECT
 from palslib.records import environment, write_record
 
 NOTEBOOKS = PROJECT / "notebooks"
-
-
-@dataclass(frozen=True)
-class Result:
-    """The result of one notebook."""
-
-    name: str
-    """The notebook's file name without its ending."""
-    seconds: float = 0.0
-    """Wall-clock time, kernel start included."""
-    cells: int = 0
-    """Number of code cells that ran."""
-    headline: str = ""
-    """What the last cell tagged `headline` printed, as one line; empty if there is none."""
-    error: str = ""
-    """If the notebook failed: the cell's number, and below it the end of the traceback; else empty."""
 
 
 def _headline(notebook) -> str:
@@ -52,8 +35,12 @@ def _explain(error: Exception, notebook) -> str:
     return "\n    ".join([f"cell {started[-1]}" if started else "the start", *end])
 
 
-def run_notebook(path: Path, out: Path, parameters: Mapping | None = None, progress: bool = False) -> Result:
-    """Executes a notebook with papermill and writes the executed copy to `out`, even if a cell fails (see `.error`).
+def run_notebook(path: Path, out: Path, parameters: Mapping | None = None, progress: bool = False) -> dict:
+    """Executes a notebook with papermill and writes the executed copy to `out`, even if a cell fails.
+
+    Returns the notebook's `name`, the wall-clock `seconds`, kernel start included, the number of code `cells` that ran,
+    the `headline`, what the last cell tagged so printed (as one line; empty if there is none), and the `error`: of a
+    failure the cell's number, and below it the end of the traceback; else empty.
 
     `out` appears only when the run is over. The working folder does not change. `check` refuses parameters that the
     notebook does not have; without `check`, the notebook's second cell, `begin`, fails for them. Raises ValueError
@@ -82,7 +69,8 @@ def run_notebook(path: Path, out: Path, parameters: Mapping | None = None, progr
     notebook = nbformat.read(partial, as_version=4)
     os.replace(partial, out)
     ran = sum(cell.get("execution_count") is not None for cell in notebook.cells)
-    return Result(path.stem, time.perf_counter() - start, ran, _headline(notebook), why)
+    took = time.perf_counter() - start
+    return {"name": path.stem, "seconds": took, "cells": ran, "headline": _headline(notebook), "error": why}
 
 
 def check(notebooks: str | None, parameters: Mapping) -> list[Path]:
@@ -109,16 +97,18 @@ def reproduce(paths: Sequence[Path], parameters: Mapping, out: Path, record: Pat
         try:
             result = run_notebook(path, out / path.name, parameters, sys.stderr.isatty())
         except Exception as error:  # not a notebook, no kernel available, or a file of the user's in the copy's place
-            result = Result(path.stem, error=f"the start\n    {type(error).__name__}: {error}")
-        print(f"      {f'FAILED at {result.error}' if result.error else f'{result.seconds:.1f} s'}", flush=True)
+            why = f"the start\n    {type(error).__name__}: {error}"
+            result = {"name": path.stem, "seconds": 0.0, "cells": 0, "headline": "", "error": why}
+        end = f"FAILED at {result['error']}" if result["error"] else f"{result['seconds']:.1f} s"
+        print(f"      {end}", flush=True)
         results.append(result)
-    width = max(len(result.name) for result in results)
+    width = max(len(result["name"]) for result in results)
     print(f"\n{'notebook':{width}}  seconds  cells  headline")
     for r in results:
-        last = f"FAILED at {r.error.splitlines()[0]}" if r.error else r.headline
-        print(f"{r.name:{width}}  {r.seconds:7.1f}  {r.cells:5d}  {last}".rstrip())
-    failed = sum(bool(result.error) for result in results)
+        last = f"FAILED at {r['error'].splitlines()[0]}" if r["error"] else r["headline"]
+        print(f"{r['name']:{width}}  {r['seconds']:7.1f}  {r['cells']:5d}  {last}".rstrip())
+    failed = sum(bool(result["error"]) for result in results)
     if record:
-        write_record(record, {"notebooks": list(map(asdict, results)), "environment": environment()})
+        write_record(record, {"notebooks": results, "environment": environment()})
     print(f"\n{len(results) - failed} of {len(results)} notebooks succeeded; copies in {out}")
     return 1 if failed else 0

@@ -149,4 +149,4 @@ def test_table3_from_the_command_line_to_notebook_11(tmp_path, monkeypatch, caps
     printed = {(method, schedule) for method, row in TABLE_3.items() for schedule in row if schedule != "ratio"}
     assert printed | {("fine-tuned", "annealed")} == set(zip(cells["method"], cells["schedule"], strict=True))
     page = run_notebook(NOTEBOOKS / "11_results.ipynb", tmp_path / "11.ipynb", {"records": str(tmp_path / "swept")})
-    assert not page.error and "19 records, of them 19 of one study" in (tmp_path / "11.ipynb").read_text()
+    assert not page["error"] and "19 records, of them 19 of one study" in (tmp_path / "11.ipynb").read_text()

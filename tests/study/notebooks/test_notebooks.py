@@ -65,8 +65,8 @@ def test_cells(path):
 def test_runs_at_its_default_parameters(tmp_path):
     """By papermill. `pytest --nbval` runs all notebooks, and the slow tests run them with other parameters."""
     result = run_notebook(PATHS[0], tmp_path / PATHS[0].name)
-    assert not result.error, result.error
-    assert result.cells == len(code_cells(PATHS[0]))
+    assert not result["error"], result["error"]
+    assert result["cells"] == len(code_cells(PATHS[0]))
 
 
 # --- the runner
@@ -96,7 +96,7 @@ def test_parameters_reach_the_notebook_in_the_kernel_of_this_interpreter(folder,
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(folder))
     path = write(folder, "01_a.ipynb", "steps = 2", "import sys", "print('total:', steps * 2)\nprint(sys.executable)")
     result = run_notebook(path, folder / "out" / "copy.ipynb", {"steps": 21})
-    assert (result.name, result.error, result.headline) == ("01_a", "", f"total: 42 {sys.executable}")
+    assert (result["name"], result["error"], result["headline"]) == ("01_a", "", f"total: 42 {sys.executable}")
     assert [p.name for p in (folder / "out").iterdir()] == ["copy.ipynb"]
 
 
@@ -111,7 +111,7 @@ def test_a_file_that_is_no_executed_copy_is_not_replaced(folder, capsys):
         run_notebook(path, copy)
     assert path.read_bytes() == before
     copy.unlink()
-    assert [run_notebook(path, copy, {"steps": n}).headline for n in (2, 3)] == ["2", "3"]
+    assert [run_notebook(path, copy, {"steps": n})["headline"] for n in (2, 3)] == ["2", "3"]
 
 
 def test_a_failing_notebook_does_not_stop_the_others(folder, capfd):

@@ -101,4 +101,4 @@ def test_other_parameters(number, given, headline, tmp_path):
     given = given.replace("mood.csv", str(tmp_path / "mood.csv")).replace("nothing", str(tmp_path))
     words = dict(word.split("=", 1) for word in shlex.split(given))
     result = run_notebook(path, tmp_path / "out.ipynb", {name: _resolve_type(word) for name, word in words.items()})
-    assert not result.error and headline in result.headline, result
+    assert not result["error"] and headline in result["headline"], result
