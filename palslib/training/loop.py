@@ -342,7 +342,13 @@ class Run:
         self.read_losses()
         self.check_weights()
         self.on_phase(f"evaluating, after {self.step:,} of {self.config.steps:,} steps")
-        scores = self._scores_kept()
+        predictions: Predictions = {}
+        scores = self._scores(predictions)
+        if self.accelerator.is_main_process:
+            self.check_folder()
+            with atomic_write(self.folder / PREDICTIONS) as temporary, temporary.open("wb") as file:
+                np.savez_compressed(file, **predictions)
+        self.accelerator.wait_for_everyone()
         if self.recipe.dropout == "until evaluated":
             self.model.eval()
         since = self.history[-1]["step"] if self.history else 0
@@ -394,17 +400,6 @@ class Run:
             write_record(self.folder / "record.json", record)
             checkpoints.remove(self.folder)
         self.accelerator.wait_for_everyone()
-
-    def _scores_kept(self) -> Scores:
-        """The scores on all dev sets, whose predictions are written beside the record."""
-        predictions: Predictions = {}
-        scores = self._scores(predictions)
-        if self.accelerator.is_main_process:
-            self.check_folder()
-            with atomic_write(self.folder / PREDICTIONS) as temporary, temporary.open("wb") as file:
-                np.savez_compressed(file, **predictions)
-        self.accelerator.wait_for_everyone()
-        return scores
 
     def _scores(self, kept: Predictions | None = None) -> Scores:
         """The scores on all dev sets, whose predictions are added to `kept`; the time is counted as evaluation."""
