@@ -49,10 +49,6 @@ ROUNDS = {BERT: 6, "minilm": 16, "tiny": 2}
 RELEASED = ("padding", "bias_correction", "epsilon", "clip", "step_counter", "inactive")
 """Fields of the released code's recipe that affect speed; its sampling does not, and would draw other texts."""
 
-PEER_TASK = "qqp"
-"""The task for comparisons with other packages: the GLUE task whose batches have a typical share of padding (texts of
-31 word pieces in batches 69 wide)."""
-
 PEERS = {
     "transformers": {"method": "shared"},
     "adapters": {"method": "houlsby-64", "size": "paper", "method_options": {"adapters_per_layer": 2}},
@@ -234,7 +230,8 @@ class Benchmark:
         """(f) Training one task, compared with other packages: all of BERT with Transformers alone; adapters at two
         places of each layer of a frozen BERT with `adapters`."""
         kinds = {"transformers": sys.executable} | ({"adapters": self.adapters_python} if self.adapters_python else {})
-        task, batches = "rte" if self.quick else PEER_TASK, self.folder / "batches.pt"
+        # QQP's batches have a typical share of padding: texts of 31 word pieces in batches 69 wide.
+        task, batches = "rte" if self.quick else "qqp", self.folder / "batches.pt"
         for backbone, precision, kind in product(self.backbones, self.precisions, kinds):
             say([f"compared with {kind}, {precision}"], backbone)
             ours = self.run(backbone, precision=precision, tasks=(task,), **PEERS[kind])
