@@ -427,8 +427,8 @@ def start() -> None:
     """The entry point `palslib`."""
     end_with_launcher()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # on one task several processes get long warnings
-    for stream in (sys.stdout, sys.stderr):  # a terminal that has no α, as in cp1252, shows its number
-        stream.reconfigure(errors="backslashreplace")
+    for stream in (sys.stdout, sys.stderr):  # a terminal that has no α, as in cp1252, shows its number; files are UTF-8
+        stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             # This runs `finally` blocks, so that no run of a sweep is left behind. A run has handlers of its own.

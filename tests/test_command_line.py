@@ -136,6 +136,11 @@ def test_a_list_of_columns_does_not_swallow_files(tmp_path, monkeypatch, words, 
     assert (call.model, call.files, call.text) == (Path("RUN"), files, text)
 
 
+def test_what_goes_to_a_file_is_utf8_whatever_the_terminals_encoding():
+    call, terminal = [sys.executable, "-m", "palslib", "train", "--help"], {"PYTHONIOENCODING": "latin-1"}
+    assert "α" in subprocess.check_output(call, env=os.environ | terminal).decode()
+
+
 def test_what_would_steer_a_terminal_is_shown_by_its_number(capsys):
     assert main(["predict", "no\x1b[31m", "file.csv"]) == 2 and "\x1b" not in capsys.readouterr().err
 
