@@ -27,6 +27,7 @@ from statistics import fmean, median, mode, stdev
 from typing import NamedTuple
 
 import pandas as pd
+from scipy import optimize, stats
 
 from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASK_LABELS, TASKS, get_task
@@ -326,8 +327,6 @@ def smallest_difference(spread: float, seeds: int) -> float:
     """The mean difference that `seeds` pairs detect at 95 % with a power of 80 % if δ has the standard deviation
     `spread`: c · s / √n, where a noncentral t with n - 1 degrees of freedom and noncentrality c lies above
     t(.975, n-1) with probability 0.8."""
-    from scipy import optimize, stats
-
     t = stats.t.ppf(0.975, seeds - 1)
     c = optimize.brentq(lambda c: stats.nct.sf(t, seeds - 1, c) - 0.8, 0, 2 * (t + 1))
     return float(c) * spread / math.sqrt(seeds)

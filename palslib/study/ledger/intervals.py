@@ -12,6 +12,7 @@ from statistics import fmean, variance
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from palslib.data.tasks import get_task
 
@@ -65,16 +66,12 @@ class Difference:
 
 def equal_variances(scores: Scores) -> float:
     """The p-value of the Brown-Forsythe test that all methods have one variance; NaN where it cannot be computed."""
-    from scipy import stats  # imported only here: it takes longer to import than this package
-
     several = [list(runs) for runs in scores.values() if len(runs) > 2]  # two are always equally far from their median
     return float(stats.levene(*several, center="median").pvalue) if len(several) > 1 else math.nan
 
 
 def _student(value: float, error: float, degrees: float, level: float, seeds: tuple[int, int]) -> Difference:
     """value ± t · error, with Student's t of these degrees of freedom; NaN if there are none."""
-    from scipy import stats
-
     half = float(stats.t.ppf((1 + level) / 2, degrees) * error)
     return Difference(value, value - half, value + half, seeds)
 
@@ -100,8 +97,6 @@ def family(scores: Scores, base: str) -> pd.DataFrame:
     is NaN where the method or `base` has fewer than three runs or an undefined score, or where all runs of each method
     score the same; without runs of both, the difference is NaN too, and the verdict is `not run`.
     """
-    from scipy import stats
-
     others = [method for method in scores if method != base]
     known = [method for method in others if len(scores[method]) and np.isfinite(scores[method]).all()]
     several, ends_of = [np.asarray(scores[method], float) for method in (*known, base)], {}
