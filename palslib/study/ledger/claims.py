@@ -100,17 +100,13 @@ class Comparison:
         return f"{first} should be {better} than {other}{' in backward transfer' if self.measure else where}"
 
     @property
-    def alone(self) -> bool:
-        """Whether it compares models for one task each."""
-        return all(term.alone for term in self.terms)
-
-    @property
     def of_glue_averages(self) -> bool:
         """Whether it compares the dev averages of two models, each trained on GLUE's eight tasks (with memory, on
         three)."""
-        terms = (term for term in self.terms if term.schedule == "sequential" or "memory=" in term.arm)
-        of_glue = all(term.data in (None, "glue") for term in self.terms) and not any(terms)
-        return len(self.terms) == 2 and of_glue and not (self.task or self.measure or self.alone)
+        three = any(term.schedule == "sequential" or "memory=" in term.arm for term in self.terms)
+        of_glue = all(term.data in (None, "glue") for term in self.terms) and not three
+        mixed = not all(term.alone for term in self.terms)
+        return len(self.terms) == 2 and of_glue and mixed and not (self.task or self.measure)
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -122,8 +118,8 @@ class Comparison:
         longest runs; if none has enough, or runs are equally long, the one with the most seeds, then most runs."""
 
         def evidence(outcome: Outcome) -> tuple:
-            steps = min(map(_steps, outcome.records)) if outcome.enough_seeds else 0
-            return steps, len(outcome.seeds), len(outcome.records)
+            steps = [run["results"]["last"]["step"] for run in outcome.records]  # a run may have ended early
+            return min(steps) if outcome.enough_seeds else 0, len(outcome.seeds), len(outcome.records)
 
         studies = self._scores(named(records)).groupby("study", sort=False)
         outcomes = [self._outcome(scores) for _, scores in studies if scores["term"].nunique() == len(self.terms)]
@@ -258,7 +254,7 @@ class Outcome:
 
     def verdict_for(self, row: Row) -> str:
         """The verdict for this row: `not testable` if a run has fewer steps than the row needs."""
-        short = any(_steps(record) < row.steps for record in self.records)
+        short = any(run["results"]["last"]["step"] < row.steps for run in self.records)
         return NOT_TESTABLE if short else self.verdict
 
     @property
@@ -282,11 +278,6 @@ class Outcome:
             return f"{text} (1 seed)"
         just = ", only just" if self.only_just else ""
         return f"{text}, {self.interval.text}{just} ({len(self.seeds)} seeds)"
-
-
-def _steps(record: dict) -> int:
-    """The steps of a run, which may have ended early."""
-    return record["results"]["last"].get("step", record["config"]["steps"])
 
 
 def _task_scores(record: dict) -> dict[str, float]:

@@ -22,7 +22,7 @@ def scored(config: dict, score: float, grid: str) -> dict:
     scores = {task: {TASKS[task].metrics[0]: score} for task in config["tasks"]}
     record = {"status": "finished", "method": {}, "config": config, "file": f"{grid}/run.json"}
     sizes = {task: {"validation": 277} for task in config["tasks"]}
-    return record | {"results": {"last": {"scores": scores}}, "data": {"dev": sizes}}
+    return record | {"results": {"last": {"step": config["steps"], "scores": scores}}, "data": {"dev": sizes}}
 
 
 def confirmed(seeds=range(300, 306), noise: float = 1, **shift: float) -> list[dict]:
