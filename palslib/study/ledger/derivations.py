@@ -23,18 +23,8 @@ from palslib.methods.table import METHODS, get_method
 from palslib.plan.config import PRESETS, RunConfig
 from palslib.plan.recipes import RECIPES
 from palslib.plan.sampling import PAPER_EPOCHS, TrainingPlan, annealed_alpha, task_probabilities
-from palslib.study.ledger.paper import (
-    ADAPTERS_FIGURE_6,
-    ADAPTERS_TABLE_2,
-    ADAPTERS_TABLE_3,
-    GEM_TABLE_1,
-    GLUE_TRAIN_SIZES,
-    MINBERT_TABLE_1,
-    MINBERT_TRAIN_SIZES,
-    TABLE_2,
-    Row,
-    load_ledger,
-)
+from palslib.study.ledger import paper
+from palslib.study.ledger.paper import ADAPTERS_TABLE_2, ADAPTERS_TABLE_3, GLUE_TRAIN_SIZES, MINBERT_TABLE_1, TABLE_2
 
 BASE, LARGE = BACKBONES["bert-base-uncased"], BACKBONES["bert-large-uncased"]
 NARROW = replace(BASE, intermediate_size=BASE.hidden_size)
@@ -134,7 +124,7 @@ NUMBERS = {
     "B13": {"ratio": 1 + PAPER_BUDGET / BASE.parameters},
     "B14": BASE.parameters,
     "B16": {"lowest": 5 / (1 + math.exp(1)), "highest": 5 / (1 + math.exp(-1))},
-    "B19": ADAPTERS_FIGURE_6["ELMo, fine-tuned"]["sick_e"] - ADAPTERS_FIGURE_6["ELMo, features"]["sick_e"],
+    "B19": paper.ADAPTERS_FIGURE_6["ELMo, fine-tuned"]["sick_e"] - paper.ADAPTERS_FIGURE_6["ELMo, features"]["sick_e"],
 }
 """Row -> our number or, by name, our numbers."""
 
@@ -208,7 +198,8 @@ def b6(printed):
     """Of the printed sizes s, the one that 12 heads divide. Two readings of an epoch: the printed batch size with which
     1,950 steps come closest to half a pass; and the examples in 5,850 batches of 32."""
     s = next(s for s in (printed["s_in_text"], printed["s_in_table"]) if s % METHODS["pals-204"].heads == 0)
-    half, batches = sum(MINBERT_TRAIN_SIZES.values()) / 2, (printed["batch_in_text"], printed["batch_in_captions"])
+    half = sum(paper.MINBERT_TRAIN_SIZES.values()) / 2
+    batches = printed["batch_in_text"], printed["batch_in_captions"]
     batch = min(batches, key=lambda batch: abs(half / batch - printed["steps"]))
     examples = printed["batches"] * printed["batch_in_text"]
     return Derived({"s": s, "batch": batch, "examples": examples}, s == printed["s_in_table"])
@@ -216,7 +207,7 @@ def b6(printed):
 
 def b7(printed):
     """Plain means; with the correlation of STS mapped from [-1, 1] to [0, 1]; and with another first digit of it."""
-    tuned, pals = GEM_TABLE_1["fine-tuned"], GEM_TABLE_1["pals"]
+    tuned, pals = paper.GEM_TABLE_1["fine-tuned"], paper.GEM_TABLE_1["pals"]
     shifted = [_mean(row | {"sts": (row["sts"] + 1) / 2}) for row in (tuned, pals)]
     values = {"three_BERTs": _mean(tuned), "PALs": _mean(pals), "three_BERTs_shifted": shifted[0]}
     return values | {"PALs_shifted": shifted[1], "three_BERTs_one_digit": _mean(tuned | {"sts": tuned["sts"] + 0.5})}
@@ -258,7 +249,7 @@ def b18(printed):
 def b20(printed):
     """Here what one report prints is compared with what the other does."""
     pairs = [(printed[f"paper_{task}"], printed[f"adapters_{task}"], 0.1) for task in ("qnli", "stsb")]
-    qnli, stsb = (adapters - paper for paper, adapters, _ in pairs)
+    qnli, stsb = (theirs - papers for papers, theirs, _ in pairs)
     return Derived({"QNLI_difference": qnli, "STS-B_difference": stsb}, pairs=pairs)
 
 
@@ -286,7 +277,7 @@ def b23(printed):
 # ── What follows ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _compared(row: Row, values: Number | dict) -> list[tuple[float, float, float]]:
+def _compared(row: paper.Row, values: Number | dict) -> list[tuple[float, float, float]]:
     """Our number, the printed one and its unit, for each name that is in `unit` or, if that is one for all, in both."""
     if row.unit is None:
         return []
@@ -296,7 +287,7 @@ def _compared(row: Row, values: Number | dict) -> list[tuple[float, float, float
     return [(values[name], row.published[name], unit) for name, unit in units.items() if name in values]
 
 
-def examine(row: Row) -> Derived:
+def examine(row: paper.Row) -> Derived:
     """What is derived for a row A or B, with its pairs, and whether what is printed follows."""
     if not row.counted:
         values = NUMBERS[row.id] if row.id in NUMBERS else globals()[row.id.lower()](row.published)
@@ -312,7 +303,7 @@ def examine(row: Row) -> Derived:
     return Derived(derived.values, follows, pairs)
 
 
-def possible(row: Row) -> list[tuple[float, float, float, bool]]:
+def possible(row: paper.Row) -> list[tuple[float, float, float, bool]]:
     """For a row computed from rounded numbers, for each value: the least and the most that it can have been, what is
     printed, and whether a number in that range would be printed so. Empty if inputs are exact."""
     half, pairs = row.width / 2, examine(row).pairs if row.width else ()
@@ -324,7 +315,7 @@ def derive(row_id: str) -> Number | dict:
 
     Raises ValueError for an unknown row, and for one of C or D, which no formula decides.
     """
-    row = load_ledger()[check_name("ledger row", row_id, load_ledger())]
+    row = paper.load_ledger()[check_name("ledger row", row_id, paper.load_ledger())]
     if row.kind not in "AB":
         raise ValueError(f"ledger row {row_id} is not derived: only A and B are; runs decide C, and D are switches")
     return examine(row).values
@@ -332,7 +323,7 @@ def derive(row_id: str) -> Number | dict:
 
 def agrees_with_ledger(row_id: str) -> bool:
     """Whether the derived values equal those that the ledger states, name by name, to the decimals that it states."""
-    derived, stated = derive(row_id), load_ledger()[row_id].derived
+    derived, stated = derive(row_id), paper.load_ledger()[row_id].derived
     if isinstance(stated, dict) and list(stated) != list(derived):
         return False
     return all(near(a, b, 10.0 ** -places(b)) for a, b in zip(numbers(derived), numbers(stated), strict=True))

@@ -9,19 +9,9 @@ from collections.abc import Sequence
 import pandas as pd
 
 from palslib.data.tasks import TASK_LABELS
+from palslib.study.ledger import intervals
 from palslib.study.ledger.claims import SEEDS
-from palslib.study.ledger.intervals import (
-    MARGIN,
-    NEGATIVE,
-    NO_WORSE,
-    OPEN,
-    POSITIVE,
-    TOO_SMALL,
-    Difference,
-    difference,
-    paired,
-    welch,
-)
+from palslib.study.ledger.intervals import MARGIN, NEGATIVE, NO_WORSE, OPEN, POSITIVE, TOO_SMALL, Difference
 from palslib.study.results import second
 from palslib.study.results.second import scores_of
 from palslib.study.results.tables import label, runs_of, scores_by_method
@@ -100,7 +90,7 @@ def comparisons(records: Sequence[dict], new: Sequence[dict] = ()) -> pd.DataFra
             runs = second.arms(new, row["level"])
             rows.append(_row(sides, "second study", gap, *(scores_of(runs[arm]) for arm in sides), row["level"]))
         elif min(len(scores.get(line, ())) for line in sides) >= SEEDS:
-            gap = difference(scores, *sides)  # with one variance for all methods
+            gap = intervals.difference(scores, *sides)  # with one variance for all methods
             rows.append(_row(sides, "first study", gap, *(scores_of(_by_seed(line, records)) for line in sides)))
         else:
             rows.append(dict(zip(("left", "right", "study", "verdict"), (*sides, "", row["verdict"]), strict=True)))
@@ -179,7 +169,7 @@ def _with_eight(new: Sequence[dict], arm: str) -> tuple[pd.DataFrame, pd.DataFra
 
 def _apart(left: pd.DataFrame, right: pd.DataFrame) -> Difference:
     """The difference of means over tasks, of runs that share nothing."""
-    return welch(*(scores.mean(axis=1).tolist() for scores in (left, right)))
+    return intervals.welch(*(scores.mean(axis=1).tolist() for scores in (left, right)))
 
 
 def _without_rte(new: Sequence[dict]) -> Difference:
@@ -220,7 +210,7 @@ def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) ->
     for row in run.to_dict("records"):
         gap, how = Difference(row["difference"], row["low"], row["high"], (row["seeds"], row["base seeds"])), ""
         if pairs := _pairs(records, row["method"], base):
-            gap, how = paired(pairs, 1 - 0.05 / len(run)), ", paired by seed"
+            gap, how = intervals.paired(pairs, 1 - 0.05 / len(run)), ", paired by seed"
         undefined = "undefined, as the average of a run is" if math.isnan(gap.value) else "no interval"
         verdict = gap.kind() if math.isfinite(gap.high) else undefined
         sentences.append(f"**{label(row['method'])} minus {label(base)}** {gap}{how}: {verdict}.")
