@@ -98,7 +98,7 @@ def explore_attention(
         names = [task_name(maps.name) for maps in sides]
         titles = [f"{name}: layer {layer}, head {head}" for name in names]
         maps_picture.draw(lambda figure: draw_beside(sides, kind, layer, head, titles, figure))
-        numbers.value = table([f"layer {layer}, head {head}", *names], head_rows(sides, kind, layer, head), "head")
+        numbers.value = table([f"layer {layer}, head {head}", *names], head_rows(sides, kind, layer, head))
         title, heads = f"All heads of layer {layer}, {names[0]}", sides[0].layer(kind, layer)
         heads_picture.draw(lambda figure: head_grid(heads[:, :MOST_TOKENS, :MOST_TOKENS], title, figure))
 
@@ -112,7 +112,7 @@ def explore_attention(
             notes.append("type a sentence: these are only the special tokens")
         if kind == "pal" and task != other:
             notes.append("heads with the same number in two tasks' PALs do not correspond")
-        note.value = f'<span class="palslib-note">{"; ".join(notes)}</span>'
+        note.value = "; ".join(notes)
 
     c["kind"].observe(fit, "value")
     fit()

@@ -48,7 +48,7 @@ def explore_architecture(method: str | Method = "pals-204", backbone: str = "ber
     def update(method: str, backbone: str):
         count = count_parameters(methods[method], backbone)
         rows = [[t.part, t.formula, f"{t.value:,}"] for t in count.terms if t.owner != "replaced"]
-        each = table(["added", "formula", "parameters"], rows or [["nothing", "", "0"]], "terms")
+        each = table(["added", "formula", "parameters"], rows or [["nothing", "", "0"]])
         image.draw(lambda figure: draw_layer(count.method, figure.add_subplot(), count.backbone))
         text.value = f"{each}<p>{_ratio(count)}</p>"
 
@@ -57,10 +57,8 @@ def explore_architecture(method: str | Method = "pals-204", backbone: str = "ber
 
 
 def _ratio(count: ParameterCount) -> str:
-    return (
-        f'<b class="palslib-added">{count.added:,}</b> added for {count.num_tasks} tasks: '
-        f'<b class="palslib-ratio">{count.ratio:.3f}</b> times {count.backbone.name}'
-    )
+    each = f"<b>{count.added:,}</b> added for {count.num_tasks} tasks"
+    return f"{each}: <b>{count.ratio:.3f}</b> times {count.backbone.name}"
 
 
 def parts_frame(count: ParameterCount) -> pd.DataFrame:
@@ -130,10 +128,8 @@ def explore_parameters(method: str | Method = "pals-204", backbone: str = "bert-
         rows.append(["total", "", f"{count.per_task:,}", "each task", f"{count.added:,}"])
         image.draw(lambda figure: budget_bar(parts, budget, figure.add_subplot()))
         inside = "within" if count.added <= budget else "over"
-        numbers.value = (
-            f"{table(['part', 'formula', 'each', 'owned by', 'for all tasks'], rows, 'terms')}<p>{_ratio(count)}, "
-            f"<b>{inside}</b> the budget of {budget:,}{allows}</p>"
-        )
+        shown = table(["part", "formula", "each", "owned by", "for all tasks"], rows)
+        numbers.value = f"{shown}<p>{_ratio(count)}, <b>{inside}</b> the budget of {budget:,}{allows}</p>"
 
     c["method"].observe(reset, "value")
     reset()
@@ -205,6 +201,6 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
         headers = ["task", "examples", f"p in epoch {epoch}", "steps expected", "steps drawn", "passes"]
         now = f"; here α = {annealed_alpha(epoch, epochs):.3f}" if schedule == "annealed" else ""
         image.draw(lambda figure: plan_panels(frame, figure.subplots(1, 2)))
-        numbers.value = f"<p>{escape(SCHEDULES[schedule])}{now}</p>{table(headers, lines, 'plan')}"
+        numbers.value = f"<p>{escape(SCHEDULES[schedule])}{now}</p>{table(headers, lines)}"
 
     return Explorer("schedules", c, [numbers, image]).follow(update)

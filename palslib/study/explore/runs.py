@@ -146,7 +146,7 @@ class TrainingExplorer(Explorer):
             loss = f"{latest[task]:.3f}" if task in latest else "–"
             rows.append([task_name(task), f"{steps:,}", f"{steps * batch_size:,}", loss, score])
         headers = ["task", "steps", "examples drawn", "latest loss", "dev score (%)"]
-        self.numbers.value = table(headers, rows, "run")
+        self.numbers.value = table(headers, rows)
         self.picture.draw(lambda figure: draw_progress(losses, main_curves(history), figure.subplots(1, 2)))
 
 

@@ -29,7 +29,6 @@ class Explorer(widgets.VBox):
         self.message, self.results = widgets.HTML(), widgets.VBox(results)
         box = widgets.HBox(list(controls.values()), layout={"flex_flow": "row wrap", "max_width": "740px"})
         super().__init__([box, self.message, self.results])
-        self.add_class("palslib-explore")
         self.add_class(f"palslib-explore-{name}")
 
     def follow(self, update: Callable[..., None]) -> "Explorer":
@@ -91,10 +90,10 @@ class Picture(widgets.Image):
         self.value, self.layout.display = file.getvalue(), None
 
 
-def table(headers: list[str], rows: list[list[str]], name: str) -> str:
+def table(headers: list[str], rows: list[list[str]]) -> str:
     """An HTML table with the looks of JupyterLab's own, which scrolls on a narrow page."""
     with pd.option_context("display.max_colwidth", None):  # else long cells are cut
-        page = pd.DataFrame(rows, columns=headers).to_html(index=False, border=0, classes=f"palslib-{name}")
+        page = pd.DataFrame(rows, columns=headers).to_html(index=False, border=0)
     page = re.sub(r"\bV\^([ED])", r"V<sup>\1</sup>", page)
     style = "overflow-x: auto; padding: 0; width: 0; min-width: 100%"  # else JupyterLab's padding widens the page
     return f'<div class="jp-RenderedHTMLCommon" style="{style}">{page}</div>'
