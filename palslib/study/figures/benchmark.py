@@ -40,10 +40,6 @@ def _where(record: dict) -> str:
     return cpu if record["device"] == "cpu" else record["device"]
 
 
-def _label(row: dict) -> str:
-    return f"{NAMES.get(row['backbone'], row['backbone'])}\n{row['precision']}"
-
-
 def ratio_points(
     rows: list[dict], texts: list[str], ax: Axes, title: str, goal: float | None = None, of_times: bool = False
 ) -> None:
@@ -59,7 +55,7 @@ def ratio_points(
     ax.axhline(goal or 1, color="C3", linestyle="--", linewidth=1, label=f"goal: {goal}" if goal else "as fast")
     for place, top, text in zip(places, tops, texts, strict=True):
         ax.annotate(text, (place, top), (0, 4), textcoords="offset points", ha="center", fontsize="x-small")
-    ax.set_xticks(places, map(_label, rows))
+    ax.set_xticks(places, [f"{NAMES.get(row['backbone'], row['backbone'])}\n{row['precision']}" for row in rows])
     ylabel = "ratio of times" if of_times else "ratio of texts a second"
     ax.set(title=title, ylabel=ylabel, xlim=(-0.6, len(rows) - 0.4))
     low, high = ax.get_ylim()

@@ -17,9 +17,8 @@ from palslib.methods.table import LABELS
 from palslib.plan.config import CHANGE_NO_RESULT
 from palslib.plan.sampling import SCHEDULES
 
-_ARM = {"method", "method_options", "own_method", "size", "schedule", "seed"}
-_PRACTICAL = CHANGE_NO_RESULT | {"evaluate_every", "evaluate_first", "micro_batches", "inspect"}
-_PRACTICAL |= {"gradient_checkpointing"}
+_NO_SETTINGS = {"method", "method_options", "own_method", "size", "schedule", "seed"} | CHANGE_NO_RESULT
+_NO_SETTINGS |= {"evaluate_every", "evaluate_first", "micro_batches", "inspect", "gradient_checkpointing"}
 _ONE_EACH = "one-each"
 _BASELINES = {"glue": "eight BERTs", "minbert": "three BERTs"}
 """Data -> the name of the baseline: a BERT for each task."""
@@ -132,7 +131,7 @@ def settings_of(record: dict) -> dict[str, str]:
     """All that decides a run's result, besides its arm, schedule and seed, as texts that can be compared. The texts and
     labels of data that anyone can change are told by their hashes."""
     config = record["config"]
-    values = {name: value for name, value in config.items() if name not in _ARM | _PRACTICAL}
+    values = {name: value for name, value in config.items() if name not in _NO_SETTINGS}
     changing = config["own" if config["data"] in ("synthetic", "glue") else "tasks"]
     hashes = {name: text for name, text in record.get("content", {}).items() if name.split("/")[0] in changing}
     values |= {"precision": record["precision"], "rows": record.get("data", {}).get("train"), "content": hashes}

@@ -45,11 +45,8 @@ def over_both(records: Sequence[dict], labels: dict[str, np.ndarray], draws: int
     return rows
 
 
-def dev_labels() -> dict[str, np.ndarray]:
-    """Task and dev split -> the labels, for the splits whose scores enter a dev average."""
-    names = {task: TASKS[task].evaluation[0] for task in TASKS}
-    return {f"{task}/{split}": load_rows(task, "glue", split)["label"].to_numpy() for task, split in names.items()}
-
-
 if __name__ == "__main__":  # `python -m palslib.study.results.beside`, where GLUE is available
-    write_record(OVER_EXAMPLES, {"questions": over_both(read_second(), dev_labels())})
+    scored = {name: task.evaluation[0] for name, task in TASKS.items()}  # the splits that enter a dev average
+    rows_of = {f"{task}/{split}": load_rows(task, "glue", split) for task, split in scored.items()}
+    labels_of = {name: rows["label"].to_numpy() for name, rows in rows_of.items()}
+    write_record(OVER_EXAMPLES, {"questions": over_both(read_second(), labels_of)})
