@@ -132,43 +132,31 @@ ADAPTERS_FIGURE_6 = _table(
 
 @settings(part="ledger row {id}")
 class Row:
-    """One row of the ledger. `published` and `derived` are a number, or a table of numbers or of tables, or None."""
+    """One row of the ledger, with the keys that the head of `ledger.toml` explains."""
 
     id: str
     """Letter and number, such as `"A21"`; a separately tested part of a claim has one more letter: `"C13b"`."""
     kind: str
-    """The letter: A, B, C or D (the head of `ledger.toml` says what each means)."""
+    """The letter: A, B, C or D."""
     source: str
-    """Who says it, and where: `"paper T3"` is the paper's table 3, `"paper 3.2"` its section 3.2
-    (the head of `ledger.toml` lists the sections)."""
     statement: str
-    """The statement, in one or two sentences of our own; in D, what the released code does."""
     derivation: str
-    """A, B: the formula or the check. C: the run that decides. D: what the paper or good practice does instead."""
     published: Number | dict | None = None
-    """The numbers as the source prints them, by name where there are several; a mean with its `error`."""
+    """A number, or a table of numbers or of tables by name; a mean with its `error`. So are `derived` and `unit`."""
     derived: Number | dict | None = None
-    """Our numbers, by the names of what is counted or computed; never in C."""
     counted: str = ""
-    """A, B: the method that is counted, if that is all; else a function in `derivations` derives."""
     unit: Number | dict | None = None
-    """The unit of the last printed place, or of each number's; in A, B these are compared with ours of that name."""
     width: Number = 0
-    """B: the width of the range in which ours lies, if it is computed from printed, rounded numbers."""
     needs: Names = ()
-    """C: the runs that decide, each `"method schedule option=value ..."`; those of `compare` come last."""
+    """The runs that decide; those of `compare` come last."""
     compare: Names = ()
-    """C: the comparisons that decide, `"run > run : task"`, as `claims.Comparison` reads them."""
+    """Comparisons, as `claims.Comparison` reads them."""
     scale: str = ""
-    """C: what it would take to decide it, where runs of fewer than `steps` steps only show a tendency."""
     steps: int = 0
-    """C: the least number of steps of a run that can decide it."""
     fields: Names = ()
-    """D: the fields of the recipe that switch it; none if nothing differs."""
     note: str = ""
-    """What else to know of its verdict."""
     page: str = ""
-    """The notebook that derives, shows or tests the statement, without `.ipynb`."""
+    """The notebook's name, without `.ipynb`."""
 
 
 def _row(row_id: str, table: dict) -> Row:
