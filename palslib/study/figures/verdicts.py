@@ -21,10 +21,8 @@ def verdict_tiles(frame: pd.DataFrame, verdicts: Iterable[str], ax: Axes) -> Non
         verdicts: their order from the top; others follow, in black.
     """
     columns = 14  # tiles per line
-    verdicts = list(verdicts)
-    others = [v for v in frame["verdict"].unique() if v not in verdicts]
     top = 0.0
-    for name in (*verdicts, *others):
+    for name in dict.fromkeys([*verdicts, *frame["verdict"]]):
         ids = list(frame.loc[frame["verdict"] == name, "id"])
         colour = to_rgb(_COLOURS.get(name, "black"))
         for number, row_id in enumerate(ids):
