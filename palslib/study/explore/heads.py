@@ -8,14 +8,8 @@ import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from palslib.bert.encoders import max_positions
-from palslib.study.analysis.attention_maps import (
-    STATISTICS,
-    AttentionMaps,
-    attention_maps,
-    head_statistics,
-    js_divergence,
-    numbers_of_heads,
-)
+from palslib.study.analysis import attention_maps as attention
+from palslib.study.analysis.attention_maps import AttentionMaps
 from palslib.study.explore.widgets import WIDE, Explorer, Picture, bound, dropdown, slider, table
 from palslib.study.figures.heads import attention_map, darkest, head_grid
 from palslib.study.figures.style import task_name
@@ -30,11 +24,11 @@ def head_rows(sides: list[AttentionMaps], kind: str, layer: int, head: int) -> l
     both = []
     for maps, one in zip(sides, weights, strict=True):
         alone = replace(maps, weights={kind: one[None, None]}, layers={kind: (layer,)})  # without the other heads
-        both.append(head_statistics(alone).iloc[0])
+        both.append(attention.head_statistics(alone).iloc[0])
     rows = []
-    for name, words in STATISTICS.items():
+    for name, words in attention.STATISTICS.items():
         rows.append([words, *("–" if math.isnan(values[name]) else f"{values[name]:.3f}" for values in both)])
-    apart = js_divergence(*weights).mean()
+    apart = attention.js_divergence(*weights).mean()
     return [*rows, ["Jensen–Shannon divergence (nats)", f"{apart:.3f}", ""]]
 
 
@@ -64,7 +58,7 @@ def explore_attention(
     """
     words = {task_name(name): name for name in model.tasks}
     first, *others = model.tasks
-    numbers_by_kind = numbers_of_heads(model, first)
+    numbers_by_kind = attention.numbers_of_heads(model, first)
     kind = "pal" if "pal" in numbers_by_kind else "bert"
     last = max(numbers_by_kind[kind])  # where PALs that were trained select most
     limit = min(512, max_positions(model.config), tokenizer.model_max_length)
@@ -84,7 +78,7 @@ def explore_attention(
 
     @lru_cache(maxsize=2)  # the two that are shown, so that another head needs no forward pass
     def maps_of(name: str, text: str, pair: str | None) -> AttentionMaps:
-        return attention_maps(model, name, tokenizer, text, pair, max_length=limit)
+        return attention.attention_maps(model, name, tokenizer, text, pair, max_length=limit)
 
     def fit(change=None):
         """Limits the sliders to the layers and heads that exist; a method without PALs leaves them as they are."""
