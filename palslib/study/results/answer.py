@@ -115,7 +115,7 @@ def _against_eight(new: Sequence[dict]) -> dict:
     pals, eight = _with_eight(new, "pals-204")
     if min(len(eight), len(pals)) < SEEDS:
         return {"left": "pals-204", "right": EIGHT, "study": "", "verdict": second.NOT_RUN}
-    gap = _apart(pals, eight)
+    gap = _minus_eight(new, "pals-204")
     row = _row(("pals-204", EIGHT), "second study", gap, pals, eight)
     return row | {"verdict": NO_WORSE if gap.kind() != POSITIVE and gap.low >= -MARGIN else gap.kind()}
 
@@ -131,7 +131,8 @@ def answer(records: Sequence[dict], new: Sequence[dict] = ()) -> list[str]:
     for row in comparisons(records, new).to_dict("records"):
         words = ASKED[row["left"], row["right"]]
         if row["study"]:
-            alone = row["right"] == EIGHT and row["verdict"] == NO_WORSE and _without_rte(new).low < -MARGIN
+            as_well = row["right"] == EIGHT and row["verdict"] == NO_WORSE
+            alone = as_well and _minus_eight(new, "pals-204", ["rte"]).low < -MARGIN
             claim = words[row["verdict"]] + ("; not shown without RTE" if alone else "")
             sentence = f"**{claim}**: {_in_words(row)}."
         else:
@@ -167,21 +168,17 @@ def _with_eight(new: Sequence[dict], arm: str) -> tuple[pd.DataFrame, pd.DataFra
     return scores[scores.index.isin(eight.index)], eight
 
 
-def _apart(left: pd.DataFrame, right: pd.DataFrame) -> Difference:
-    """The difference of means over tasks, of runs that share nothing."""
-    return intervals.welch(*(scores.mean(axis=1).tolist() for scores in (left, right)))
-
-
-def _without_rte(new: Sequence[dict]) -> Difference:
-    """PALs minus the eight on the other seven tasks."""
-    return _apart(*(scores.drop(columns="rte") for scores in _with_eight(new, "pals-204")))
+def _minus_eight(new: Sequence[dict], arm: str, without: Sequence[str] = ()) -> Difference:
+    """An arm minus the eight, with which it shares nothing, by means over all tasks but those in `without`."""
+    sides = (scores.drop(columns=list(without)) for scores in _with_eight(new, arm))
+    return intervals.welch(*(scores.mean(axis=1).tolist() for scores in sides))
 
 
 def _beside_eight(new: Sequence[dict]) -> str:
     """What the difference from the eight is without one task, and how far sharing everything is from them."""
-    gap = _apart(*_with_eight(new, "shared"))
+    gap, rest = _minus_eight(new, "shared"), _minus_eight(new, "pals-204", ["rte"])
     return (
-        f" Without RTE the difference is {_without_rte(new).text}. In the same seeds sharing everything scores "
+        f" Without RTE the difference is {rest.text}. In the same seeds sharing everything scores "
         f"{_more(gap)} than the eight {_interval(gap)}."
     )
 
