@@ -124,6 +124,6 @@ def randomised(name: str, shape: str = "bert", **options) -> MultiTaskModel:
 
 
 def equal_states(a: torch.nn.Module, b: torch.nn.Module) -> bool:
-    """Whether two modules have the same keys and, bit for bit, the same values."""
+    """Whether two modules have the same keys and, bit for bit, the same values of the same types."""
     a, b = a.state_dict(), b.state_dict()
-    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+    return a.keys() == b.keys() and all(a[key].dtype == b[key].dtype and torch.equal(a[key], b[key]) for key in a)

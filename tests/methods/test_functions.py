@@ -222,7 +222,7 @@ def test_houlsby(name, second):
 
 
 def test_houlsby_own_norms_start_as_copies():
-    """Whatever else is drawn; that each task has its own is in `test_one_module_owns_a_task`."""
+    """Whatever else is drawn."""
     model = tiny_model("houlsby-64-not-shared", init="normal")
     for pair, layer in zip(model.adaptations["rte"].own_norms, model.backbone.encoder.layer, strict=True):
         for own, theirs in zip(pair, (layer.attention.output.LayerNorm, layer.output.LayerNorm), strict=True):

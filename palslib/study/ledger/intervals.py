@@ -1,8 +1,8 @@
 """Intervals of differences between methods, from all seeds of each.
 
-Scores spread about equally for all methods, and averages of runs with the same seed are no more alike than others. So
-one variance is estimated from all runs; the Brown-Forsythe test checks this. Where many methods are compared with one,
-Dunnett's intervals (1955) hold for all together.
+In the first study scores spread about equally for all methods, and averages of runs with the same seed are no more
+alike than others. So one variance is estimated from all runs; the Brown-Forsythe test checks this. Where many methods
+are compared with one, Dunnett's intervals (1955) hold for all together.
 """
 
 import math

@@ -20,7 +20,6 @@ from palslib.study.analysis.adapter_removal import ablate, ablation_frame, witho
 from palslib.study.figures.adapters import ablation_heatmap
 from palslib.training.evaluation import predict
 
-
 # ------------------------------------------------------------------------------------------------------------- removal
 
 
