@@ -70,7 +70,7 @@ WRONG = {
     "adapters r.json --folder x": "--tasks", "adapters r.json --folder=x --tasks=rte --rows=0": "rows",
     "sweep nosuch": "'nosuch'", "train --tets 1": "palslib train --help",
     "sweep pilot --base seed=3": "--base", "clean --folder /nowhere": "/nowhere",
-    "benchmark --adapters-python /nowhere": "/nowhere", "benchmark --draw FILE --quick": "--quick",
+    "benchmark --adapters-python /nowhere": "/nowhere",
     "benchmark --parts stepp": "'step'", "sweep pilot --limit 0": "limit must be at least 1",
     "train --method-options heads=6 --method_options sharing=layers": "--method-options is given twice",
 }  # fmt: skip

@@ -57,8 +57,6 @@ class Benchmark:
 
     record: Path | None = None
     """The file of the record; None: runs/benchmark/MACHINE.json."""
-    draw: Path | None = None
-    """Measures nothing; prints and draws this record instead."""
     quick: bool = False
     """Use a tiny model and few rounds, only to check that the benchmark works."""
     parts: tuple[str, ...] = ()
@@ -69,8 +67,6 @@ class Benchmark:
     def check(self) -> None:  # else an error would only be found after a quarter of an hour
         if self.adapters_python and not shutil.which(self.adapters_python):
             raise FileNotFoundError(f"--adapters-python: {self.adapters_python} is not a program")
-        if self.draw and (others := {k: v for k, v in vars(self).items() if v and k != "draw"}):
-            raise ValueError(f"--draw measures nothing, so it takes no --{next(iter(others)).replace('_', '-')}")
         if self.record:
             check_place(self.record, "parts")
         for part in self.parts:

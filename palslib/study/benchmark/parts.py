@@ -27,7 +27,6 @@ from palslib.bert.backbones import load_encoder, load_tokenizer
 from palslib.common.places import data_folder, runs_folder
 from palslib.common.precision import precision_of
 from palslib.common.processes import say
-from palslib.common.reading import read_object
 from palslib.data.tasks import TASKS
 from palslib.data.tokens import some_rows
 from palslib.methods.backbone import Backbone
@@ -279,17 +278,12 @@ class Benchmark:
         return record | {"seconds": time.perf_counter() - self.began, "environment": environment()}
 
 
-def benchmark(record: Path | None = None, draw: Path | None = None, parts: Sequence[str] = (), **options) -> None:
+def benchmark(record: Path | None = None, parts: Sequence[str] = (), **options) -> None:
     """Does what the command `palslib benchmark` says, whose settings these are."""
-    if draw:
-        if "parts" not in (measured := read_object(draw)):
-            raise ValueError(f"{draw} holds no record of `palslib benchmark`")
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            measured = Benchmark(Path(folder), **options).record(parts or PARTS)
+    with tempfile.TemporaryDirectory() as folder:
+        measured = Benchmark(Path(folder), **options).record(parts or PARTS)
     quick = "-quick" if measured["status"] == "quick" else ""
-    if not draw:
-        write_record(record or runs_folder() / "benchmark" / f"{machine(measured)}{quick}.json", measured)
+    write_record(record or runs_folder() / "benchmark" / f"{machine(measured)}{quick}.json", measured)
     print(table(measured))
     if measured["parts"].keys() >= set(PARTS):
         use_style()

@@ -27,8 +27,7 @@ def quick(tmp_path_factory):
 
 
 def test_the_command_line_measures_records_and_draws(tmp_path, monkeypatch, capsys):
-    """Each comparison in each precision, the first of a comparison at 1; every time has a floor. `--draw` prints and
-    draws the same without measuring."""
+    """Each comparison in each precision, the first of a comparison at 1; every time has a floor."""
     for name, value in {"PALSLIB_RUNS": "runs", "PALSLIB_FIGURES": "figures"}.items():
         monkeypatch.setenv(name, str(tmp_path / value))
     monkeypatch.delenv("PALSLIB_DATA", raising=False)
@@ -56,10 +55,7 @@ def test_the_command_line_measures_records_and_draws(tmp_path, monkeypatch, caps
     assert "/tmp" not in json.dumps(record) and load_records(path.parent).empty
     assert len(text.splitlines()) == 2 + sum(map(len, parts.values())) and "GFLOP/s" in text
     pictures = [tmp_path / "figures" / f"benchmark-quick.{ending}" for ending in ("png", "svg")]
-    drawn = [picture.read_bytes() for picture in pictures]
-    monkeypatch.setattr(Benchmark, "record", lambda self: pytest.fail("it measured"))
-    assert main(["benchmark", "--draw", str(path)]) == 0
-    assert capsys.readouterr().out == text and [picture.read_bytes() for picture in pictures] == drawn
+    assert all(picture.is_file() for picture in pictures)
 
 
 def test_the_committed_record_is_drawn_and_other_packages_have_a_panel_of_their_own():
