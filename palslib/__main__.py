@@ -64,8 +64,8 @@ class OfRun:
     """Several settings at once: smoke, mini, paper, minbert or gem."""
 
     @cached_property
-    def given(self) -> dict:
-        """The settings that are given, by name."""
+    def stated(self) -> dict:
+        """The settings that the user states, by name."""
         preset = {"preset": self.preset} if self.preset else {}
         return preset | (read_object(self.config) if self.config else {}) | self.settings
 
@@ -74,7 +74,7 @@ class OfRun:
         from palslib.plan.config import RunConfig
 
         try:
-            return RunConfig.from_dict(self.given)
+            return RunConfig.from_dict(self.stated)
         except ValueError as error:
             if self.config:
                 error.add_note(f"with the settings in {self.config}")
@@ -104,7 +104,7 @@ class Train(OfRun):
         from palslib.training.loop import train
 
         config = self.run_config
-        if config.keep == "none" and "keep" not in self.given:
+        if config.keep == "none" and "keep" not in self.stated:
             config = replace(config, keep="last")
         record = train(config)
         self.say(key=record["key"], dev_average=record["results"]["last"]["dev_average"])
@@ -238,7 +238,7 @@ class Sweep:
         _ = self.configs
 
     @property
-    def place(self) -> Path:
+    def grid_folder(self) -> Path:
         return (self.folder or runs_folder() / "sweeps" / self.grid.stem).resolve()
 
     @cached_property
@@ -248,7 +248,7 @@ class Sweep:
         from palslib.records import read_records
 
         grid = Grid.named(self.grid)
-        configs = replace(grid, base=grid.base | self.base).configs(self.place)
+        configs = replace(grid, base=grid.base | self.base).configs(self.grid_folder)
         if vain := sorted(set(self.base) & {*grid.product, *itertools.chain(*grid.runs)}):
             raise ValueError(f"--base: {vain[0]} is set by the grid's product or runs, which override its base")
         if not self.recorded:
@@ -273,7 +273,7 @@ class Sweep:
             print(f"{collect(self.configs, self.collect)} of {len(self.configs)} runs copied to {self.collect}")
         elif self.configs:
             states = sweep(self.configs, self.slots, Terms(self.words(), self.limit, self.retries))
-            print(f"{summary(self.configs, states)}, in {self.place}")
+            print(f"{summary(self.configs, states)}, in {self.grid_folder}")
             return int(any(state != "finished" for state in states.values()))
         return 0
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from palslib import __version__
 from palslib.common.files import write_text
 from palslib.common.names import shown
-from palslib.common.places import PROJECT, RECORDS, place
+from palslib.common.places import PROJECT, RECORDS, as_path
 from palslib.common.processes import processor
 from palslib.common.reading import read_json, read_object
 from palslib.methods.counting import count_parameters
@@ -117,13 +117,13 @@ def read_predictions(path: str | Path) -> dict[str, np.ndarray]:
     Raises FileNotFoundError where there are no predictions beside the record, and ValueError where they are not those
     with which it was written.
     """
-    record = place(path)
+    record = as_path(path)
     file = record.with_name(PREDICTIONS) if record.name == "record.json" else record.with_suffix(".npz")
     content = file.read_bytes()
     if hashlib.sha256(content).hexdigest() != read_object(record).get("predictions"):
         raise ValueError(f"{file} is not the file of predictions that {record} was written with")
-    with np.load(BytesIO(content), allow_pickle=False) as found:
-        return dict(found)
+    with np.load(BytesIO(content), allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def write_record(path: Path, record: dict) -> None:
@@ -185,10 +185,10 @@ def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
     Raises ValueError naming a file that is not JSON, a field of a record that is missing or of the wrong type, and a
     file without a record that is given by name or called `record.json`; FileNotFoundError for a missing file.
     """
-    found, defaults = [], asdict(RunConfig())
-    by_name = isinstance(source, (str, Path)) and (place(source).is_file() or Path(source).suffix == ".json")
+    records, defaults = [], asdict(RunConfig())
+    by_name = isinstance(source, (str, Path)) and (as_path(source).is_file() or Path(source).suffix == ".json")
     if isinstance(source, (str, Path)):
-        source = [place(source)] if by_name else files_within(place(source))
+        source = [as_path(source)] if by_name else files_within(as_path(source))
     for path in map(Path, source):
         whole = read_json(path, "a JSON record")
         whole = whole if isinstance(whole, dict) else {}
@@ -206,8 +206,8 @@ def read_records(source: str | Path | Iterable[Path] = RECORDS) -> list[dict]:
             if run["status"] == "finished":
                 check_fields(path, run)
             names = _names().get((file, run.get("key")), {}) if committed else {}
-            found.append(run | {"file": file, "config": defaults | as_now(run["config"]) | names})
-    return found
+            records.append(run | {"file": file, "config": defaults | as_now(run["config"]) | names})
+    return records
 
 
 def load_records(source: str | Path | Iterable[Path] = RECORDS) -> pd.DataFrame:

@@ -14,16 +14,16 @@ from palslib.bert.layer import Places
 from palslib.bert.rows import Rows
 
 
-def _by_task(place: str):
-    """The function of a `Mixed` at a place: each task's own, called on that task's slice of every argument (N, ...)."""
+def _by_task(name: str):
+    """`Mixed`'s function `name`: each task's own, called on that task's slice of every argument (N, ...)."""
 
-    def each(self, layer: int, *given):
-        slices = [self.split(x) for x in given]
-        new = [getattr(task, place)(layer, *own) for task, *own in zip(self.tasks, *slices, strict=True)]
+    def each(self, layer: int, *inputs):
+        slices = [self.split(x) for x in inputs]
+        new = [getattr(task, name)(layer, *own) for task, *own in zip(self.tasks, *slices, strict=True)]
         if all(y is None for y in new):
             return None
         if all(y is x for y, x in zip(new, slices[0], strict=True)):
-            return given[0]  # no task has changed it
+            return inputs[0]  # no task has changed it
         return torch.cat(new)
 
     return each

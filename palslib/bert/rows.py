@@ -36,10 +36,10 @@ def _alike(lengths: Sequence[int]) -> list[int]:
     return sizes
 
 
-def check_integers(name: str, given) -> None:
+def check_integers(name: str, value) -> None:
     """Raises ValueError where something given to a model is not a tensor of whole numbers."""
-    if not isinstance(given, torch.Tensor) or given.is_floating_point():
-        raise ValueError(f"{name} must be a tensor of whole numbers, not {getattr(given, 'dtype', shown(given))}")
+    if not isinstance(value, torch.Tensor) or value.is_floating_point():
+        raise ValueError(f"{name} must be a tensor of whole numbers, not {getattr(value, 'dtype', shown(value))}")
 
 
 @dataclass(frozen=True)
@@ -166,11 +166,11 @@ class Rows:
         ends, lengths = lengths.cumsum(0), lengths[order]
         starts, sizes = lengths.cumsum(0) - lengths, tuple(lengths.tolist())
         row = torch.repeat_interleave(torch.arange(len(lengths), device="cpu"), lengths)  # (N,)
-        place = torch.arange(len(row), device="cpu") - starts[row]
-        source = ((ends[order] - lengths)[row] + place).to(input_ids.device)  # index of each piece in the input
+        in_row = torch.arange(len(row), device="cpu") - starts[row]
+        source = ((ends[order] - lengths)[row] + in_row).to(input_ids.device)  # index of each piece in the input
         ids, types = input_ids.index_select(0, source), token_type_ids.index_select(0, source)
         reach = max(sizes) if positions is None else int(positions.max()) + 1
-        positions = place if positions is None else positions.index_select(0, source)
+        positions = in_row if positions is None else positions.index_select(0, source)
         alike = [len(sizes)] if one_group else _alike(sizes)
         parts = zip(starts.split(alike), lengths.split(alike), strict=True)
         groups = [_group(first[0], some, one_group) for first, some in parts]

@@ -79,9 +79,9 @@ def digest(*parts: str | Path | Mapping) -> str:
 
 
 @contextmanager
-def saved_files(folder: Path, about: dict) -> Iterator[Path]:
+def saved_files(folder: Path, description: dict) -> Iterator[Path]:
     """Yields a new folder to write files into. At the end they replace the files of an earlier save in `folder`, and no
-    others; `about` says what they are. After an error `folder` is as before.
+    others; `description` says what they are. After an error `folder` is as before.
 
     The first file that is moved to its place is the new list: if the process is killed before the last one is,
     `check_files` moves the others. Raises FileExistsError for files of these names that were not saved by palslib,
@@ -92,9 +92,9 @@ def saved_files(folder: Path, about: dict) -> Iterator[Path]:
     earlier = {LIST, *read_list(folder)["files"]} if (folder / LIST).exists() else set()
     with TemporaryDirectory(prefix=".", suffix=TEMPORARY, dir=folder) as temporary:
         yield (new := Path(temporary))
-        about = about | {"files": {path.name: digest(path) for path in sorted(new.iterdir()) if path.is_file()}}
-        write_text(new / LIST, json.dumps(about | {"digest": digest(json.dumps(about))}, indent=1))
-        names = [LIST, *about["files"]]
+        listed = description | {"files": {path.name: digest(path) for path in sorted(new.iterdir()) if path.is_file()}}
+        write_text(new / LIST, json.dumps(listed | {"digest": digest(json.dumps(listed))}, indent=1))
+        names = [LIST, *listed["files"]]
         if theirs := [name for name in names if name not in earlier and os.path.lexists(folder / name)]:
             raise FileExistsError(f"{folder} holds {theirs[0]}, which palslib did not write: choose another folder")
         for name in names:
@@ -110,23 +110,23 @@ def saved_files(folder: Path, about: dict) -> Iterator[Path]:
 def read_list(folder: Path) -> dict:
     """What the list of a saved folder says. Raises ValueError where it is damaged, FileNotFoundError where there is
     none."""
-    about = read_object(folder / LIST)
-    if digest(json.dumps({k: v for k, v in about.items() if k != "digest"})) != about.get("digest"):
+    listed = read_object(folder / LIST)
+    if digest(json.dumps({k: v for k, v in listed.items() if k != "digest"})) != listed.get("digest"):
         raise ValueError(f"{folder / LIST} is damaged, or was not written by this version of palslib")
-    return about
+    return listed
 
 
 def check_files(folder: Path) -> dict:
     """The same, once the files are known to be those that were saved; what a killed save had not yet moved is moved.
     Raises ValueError naming a file that is not."""
-    about = read_list(folder)
-    for name, known in about["files"].items():
+    listed = read_list(folder)
+    for name, known in listed["files"].items():
         places = [folder / name, *folder.glob(f".*{TEMPORARY}/{name}")]
         if not (there := [path for path in places if path.is_file() and digest(path) == known]):
             raise ValueError(f"{folder / name} is missing, damaged, or not of the save that {LIST} lists: save again")
         if there[0] != folder / name:
             os.replace(there[0], folder / name)
-    return about
+    return listed
 
 
 def discard(folder: Path) -> None:

@@ -18,15 +18,15 @@ def _home() -> Path:
 
 def runs_folder() -> Path:
     """The folder of runs, checkpoints, executed notebooks and cached tokens: `$PALSLIB_RUNS`, or else `runs`."""
-    return (_home() / place(os.environ.get("PALSLIB_RUNS") or "runs")).resolve()
+    return (_home() / as_path(os.environ.get("PALSLIB_RUNS") or "runs")).resolve()
 
 
 def data_folder() -> Path | None:
     """The folder of local mirrors that `$PALSLIB_DATA` names, or None."""
     name = os.environ.get("PALSLIB_DATA")
-    return (_home() / place(name)).resolve() if name else None
+    return (_home() / as_path(name)).resolve() if name else None
 
 
-def place(path: str | Path) -> Path:
+def as_path(path: str | Path) -> Path:
     """A path as a user writes it, where `~` is the home folder."""
     return Path(path).expanduser()

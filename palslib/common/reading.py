@@ -4,7 +4,7 @@ import json
 import math
 from pathlib import Path
 
-from palslib.common.places import place
+from palslib.common.places import as_path
 
 
 def read_json(path: str | Path, what: str = "JSON") -> object:
@@ -13,7 +13,7 @@ def read_json(path: str | Path, what: str = "JSON") -> object:
     Raises ValueError, naming the file, if it is not UTF-8 or not JSON (NaN and infinity are not), or if an object has
     a repeated key; OSError if it cannot be read.
     """
-    path = place(path)
+    path = as_path(path)
     try:
         text, numbers = path.read_text(encoding="utf-8-sig"), {"parse_constant": _number, "parse_float": _number}
         return json.loads(text, object_pairs_hook=without_repeats, **numbers)

@@ -48,8 +48,8 @@ def settings(cls: type | None = None, *, part: str = "") -> Callable:
         try:
             check(self, *map(plain, values), **plain(named))
         except ValidationError as error:
-            given = defaultdict(str, zip(names, values, strict=False)) | named
-            raise _in_one_line(error.errors(include_url=False), names, part.format_map(given)) from None
+            by_name = defaultdict(str, zip(names, values, strict=False)) | named
+            raise _in_one_line(error.errors(include_url=False), names, part.format_map(by_name)) from None
 
     cls.__init__ = __init__
     return cls
@@ -57,14 +57,14 @@ def settings(cls: type | None = None, *, part: str = "") -> Callable:
 
 def _in_one_line(errors: list[dict], names: list[str], part: str) -> Exception:
     """The first error that pydantic found in values of fields of these names, with all that it says of this field."""
-    first, place = errors[0], errors[0]["loc"][:1]
+    first, loc = errors[0], errors[0]["loc"][:1]
     if "error" in first.get("ctx", {}):  # raised by one of our own checks
         return first["ctx"]["error"]
-    name = names[place[0]] if isinstance(place[0], int) else place[0]  # a number: given by position
+    name = names[loc[0]] if isinstance(loc[0], int) else loc[0]  # a number: given by position
     if name not in names:
         return unknown(f"field of {part}" if part else "parameter", name, names)
     label = f"{part}: {name}" if part else name
-    wanted = [one["msg"].partition(" should ")[2] for one in errors if one["loc"][:1] == place]  # several for a union
+    wanted = [one["msg"].partition(" should ")[2] for one in errors if one["loc"][:1] == loc]  # several for a union
     wanted = [words.replace("a valid tuple", "a list of texts") for words in wanted]
     if not all(wanted):
         return ValueError(f"{label}: {first['msg']}")

@@ -16,7 +16,7 @@ import pandas as pd
 
 from palslib.common.files import atomic_write, write_text
 from palslib.common.names import shown
-from palslib.common.places import place
+from palslib.common.places import as_path
 from palslib.data.sources import check_column, check_texts, read_repository
 from palslib.data.synthetic import synthetic_split
 from palslib.data.tasks import TASKS
@@ -106,7 +106,7 @@ def write_submission(source, folder: str | Path, data: str = "glue", split: str 
     Returns a row for each file: `file`, `rows`, and `official`, the number of rows that GLUE's server expects. Raises
     ValueError listing the files without predictions, for an unknown class, a repeated index and a file in the way.
     """
-    folder, by_name = place(folder), isinstance(source, Mapping)
+    folder, by_name = as_path(folder), isinstance(source, Mapping)
     has = source if by_name else [name for name, file in GLUE_FILES.items() if file.task in ("", *source.tasks)]
     if missing := [f"{name} (task {file.task or 'none'})" for name, file in GLUE_FILES.items() if name not in has]:
         raise ValueError(f"no predictions for {', '.join(missing)}; given only for: {', '.join(has) or 'none'}")

@@ -131,7 +131,7 @@ class Task:
             raise ValueError(f"task {self.name!r}: class_weights='balanced' needs Task.balanced(labels) first")
         return self.class_weights and [self.class_weights[name] for name in self.labels]
 
-    def said(self) -> dict:
+    def changes(self) -> dict:
         """The fields, except the name, that differ from their defaults, in the form of JSON."""
         values = {f.name: value for f in fields(self)[1:] if (value := getattr(self, f.name)) != f.default}
         if self.separator != sources.SUFFIXES.get(sources.ending(self.data or ""), ","):

@@ -98,11 +98,11 @@ def shortfalls(tasks: Iterable[TokenisedTask], tokenizer, max_length: int) -> li
             cut.append(f"{data.task.name} {share:.0%}")
         if (share := np.count_nonzero(texts == tokenizer.unk_token_id) / max(len(texts), 1)) > 0.1:
             unknown.append(f"{data.task.name} {share:.0%}")
-    found = (
+    faults = (
         (cut, f"training rows over max_length={max_length} word pieces are cut", "raise max_length"),
         (unknown, "word pieces of the training texts are [UNK]", "choose a backbone for their language"),
     )
-    return [f"{what}: {', '.join(over)}; {advice}" for over, what, advice in found if over]
+    return [f"{what}: {', '.join(over)}; {advice}" for over, what, advice in faults if over]
 
 
 def content_of(frame: pd.DataFrame) -> str:
@@ -129,10 +129,10 @@ def _cut_second(pieces, i: int, max_length: int) -> list[int]:
     left, kept = {text: text_of.count(text) for text in (0, 1, None)}, []
     while sum(left.values()) > max_length:
         left[0 if left[0] > left[1] else 1] -= 1
-    for place, text in enumerate(text_of):
+    for index, text in enumerate(text_of):
         if left[text] > 0:
             left[text] -= 1
-            kept.append(place)
+            kept.append(index)
     return kept
 
 

@@ -135,9 +135,9 @@ def _predict_batch(model: torch.nn.Module, batch: dict[tuple, list], tokenizer) 
     flat = [torch.tensor([*chain.from_iterable(rows)]) for rows in (ids, types)]
     check_pieces(flat[0], model.config.vocab_size, "the tokenizer")
     packed = Rows.pack(*flat, list(map(len, ids)), model.device)
-    places, by_task = {one: place for place, one in enumerate(sequences)}, {}
+    indices, by_task = {one: i for i, one in enumerate(sequences)}, {}
     for (_, task), own in batch.items():
-        by_task.setdefault(task, []).append([places[one] for one in own])
+        by_task.setdefault(task, []).append([indices[one] for one in own])
     rows = {task: [*chain(*zip(*own, strict=True))] for task, own in by_task.items()}  # first texts, then second texts
     every = [*range(len(sequences))]
     logits = model.forward_many({task: None if own == every else own for task, own in rows.items()}, rows=packed)

@@ -27,7 +27,7 @@ from palslib.bert.backbones import INCLUDED, load_tokenizer, portable
 from palslib.bert.minbert import MinBert
 from palslib.common.files import LIST, atomic_write, check_files, clear, digest, read_list, saved_files, write_text
 from palslib.common.names import shown
-from palslib.common.places import place
+from palslib.common.places import as_path
 from palslib.data.tasks import Task
 from palslib.methods.method import Method
 
@@ -114,8 +114,8 @@ def save_pretrained(model, folder: str | Path, model_card_kwargs: dict | None = 
     Raises FileExistsError if `folder` is a file or has files of these names that palslib did not write, as a downloaded
     BERT's folder does; ValueError for a weight that is not finite. After an error the folder is as before.
     """
-    save_without_card(model, place(folder))
-    write_card(model, place(folder), **model_card_kwargs or {})
+    save_without_card(model, as_path(folder))
+    write_card(model, as_path(folder), **model_card_kwargs or {})
 
 
 def save_without_card(model, folder: Path) -> None:
@@ -163,7 +163,7 @@ def from_pretrained(cls, folder: str | Path, **options):
 
     Raises FileNotFoundError if there is neither, ValueError naming a file that is damaged or of another save.
     """
-    here = place(folder)
+    here = as_path(folder)
     if not here.exists() and str(folder).count("/") == 1:
         try:
             here = Path(snapshot_download(str(folder), **options))
@@ -250,7 +250,7 @@ _TEXTS = ("task", "method", "fingerprint", "tokenizer", "max_length")
 def save_task(model, task: str, folder: str | Path, dtype: torch.dtype | None = None) -> Path:
     """Writes one task's parameters, perhaps in another type (`torch.float16`), to `folder/<task>.safetensors`, and what
     decides its input. Raises ValueError where that file exists and is not a task's file."""
-    path = place(folder) / f"{model._known(task).name}.safetensors"
+    path = as_path(folder) / f"{model._known(task).name}.safetensors"
     if os.path.lexists(path):
         read_task(path)
     texts = {
@@ -290,7 +290,7 @@ def load_task(model, path: str | Path) -> str:
     Raises ValueError where the file is damaged, its method, backbone or tokenizer is not this model's, or the model has
     another task of that name; FileNotFoundError where there is no such file. After an error the model is unchanged.
     """
-    path = place(path)
+    path = as_path(path)
     texts, tensors = read_task(path)
     task = Task(**json.loads(texts["task"]))
     _check_same(path, Method.from_dict(json.loads(texts["method"])), model.method)
@@ -310,11 +310,11 @@ def load_task(model, path: str | Path) -> str:
 
 def from_task(cls, path: str | Path, backbone: str):
     """A model with the one task of a file that `save_task` wrote, on a backbone by name or a saved model's backbone."""
-    folder = place(backbone)
+    folder = as_path(backbone)
     if backbone not in INCLUDED and (folder / LIST).is_file() and "method" in read_list(folder):
         model = cls.from_pretrained(backbone)
     else:
-        method = json.loads(read_task(place(path))[0]["method"])
+        method = json.loads(read_task(as_path(path))[0]["method"])
         model = cls.from_backbone(backbone, Method.from_dict(method), ())
     loaded = load_task(model, path)
     for other in set(model.tasks) - {loaded}:

@@ -17,7 +17,7 @@ from pydantic_core import ArgsKwargs
 from palslib.bert.backbones import portable
 from palslib.common.files import LIST, digest
 from palslib.common.names import check_name, shown
-from palslib.common.places import place, runs_folder
+from palslib.common.places import as_path, runs_folder
 from palslib.common.reading import read_object
 from palslib.common.settings import Names, Number, Place, Text, settings
 from palslib.data.glue import RELEASED_SIZES, TRAIN_SIZES
@@ -174,12 +174,12 @@ class RunConfig:
 
     @model_validator(mode="before")
     @classmethod
-    def _own_by_name(cls, given: ArgsKwargs) -> ArgsKwargs:
+    def _own_by_name(cls, arguments: ArgsKwargs) -> ArgsKwargs:
         """Replaces objects by JSON types: a `Task` or a file in `tasks` by its name, with its fields in `own`; a
         `Method` by its name, its size and the options that differ from `METHODS` (or from its family's defaults). Takes
         from the model in `start` what is not given."""
-        named = dict(given.kwargs or {})
-        if named.get("start") and (path := place(named["start"]) / LIST).is_file():
+        named = dict(arguments.kwargs or {})
+        if named.get("start") and (path := as_path(named["start"]) / LIST).is_file():
             saved = read_object(path)
             if "method" in saved:
                 known = {"backbone": saved["backbone_name"], "max_length": saved["max_length"]}
@@ -193,10 +193,10 @@ class RunConfig:
             if twice := [name for name in new if isinstance(own.get(name), dict)]:
                 raise ValueError(f"own says how {twice[0]!r} is read: in tasks give this name, not its file")
             mine = [task for task in tasks if isinstance(task, Task)]  # the recipe decides its `ties`
-            new |= {task.name: task.said() for task in mine if BUILT_IN.get(task.name) != replace(task, ties="first")}
+            new |= {t.name: t.changes() for t in mine if BUILT_IN.get(t.name) != replace(t, ties="first")}
             named["tasks"] = tuple(t.name if isinstance(t, Task) else files.get(str(t), t) for t in tasks)
             named["own"] = own | new  # a new file replaces an earlier one of its name
-        return ArgsKwargs(given.args, named)
+        return ArgsKwargs(arguments.args, named)
 
     def __post_init__(self):
         for task in self.tasks:
@@ -362,7 +362,7 @@ def _with_file(task: str | dict, change: Callable[[str], str]) -> str | dict:
 def _by_content(source: str | None) -> str | None:
     """A source of data or weights, in which an absolute path is replaced by its last name and a hash of its files: of a
     folder those that its list names, or else files of data and weights, except what runs have written."""
-    if source is None or not (path := place(source)).is_absolute():
+    if source is None or not (path := as_path(source)).is_absolute():
         return source
     if (path / LIST).is_file():
         files = [path / LIST]
@@ -382,9 +382,9 @@ def _hash_of(file: Path, size: int, changed: int) -> str:
     return digest(file)
 
 
-def _method_fields(method: Method, given: dict) -> dict:
-    """The fields of a config that describe a method, combined with the fields `given`."""
-    row, size = METHODS.get(method.name), given.get("size")
+def _method_fields(method: Method, named: dict) -> dict:
+    """The fields of a config that describe a method, combined with the fields `named`."""
+    row, size = METHODS.get(method.name), named.get("size")
     listed = type(row) is type(method)
     usual = vars(row) if listed else {field.name: field.default for field in fields(method)}
     options = {name: getattr(method, name) for name in method.options()}
@@ -398,7 +398,7 @@ def _method_fields(method: Method, given: dict) -> dict:
     if size is None or (size == "paper" and "size" in changed):
         size = options.get("size")
     changed.pop("size", None)
-    return {"method": method.name, "size": size, "method_options": changed | given.get("method_options", {})}
+    return {"method": method.name, "size": size, "method_options": changed | named.get("method_options", {})}
 
 
 _BASE = {"backbone": "bert-base-uncased", "data": "glue", "steps": 60_000, "learning_rate": 2e-5, "size": "paper"}

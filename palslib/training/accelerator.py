@@ -113,16 +113,16 @@ def log(accelerator: Accelerator, values: dict[str, float], step: int) -> None:
 
 def decided_by_first(decide: Callable):
     """Runs `decide` in the first process; every process returns its result, or raises its ValueError or OSError."""
-    accelerator, found = make_accelerator(), [None, None]
+    accelerator, outcome = make_accelerator(), [None, None]
     if accelerator.is_main_process:
         try:
-            found[0] = decide()
+            outcome[0] = decide()
         except (ValueError, OSError) as error:
-            found[1] = error
-    broadcast_object_list(found)
-    if found[1] is not None:
-        raise found[1]
-    return found[0]
+            outcome[1] = error
+    broadcast_object_list(outcome)
+    if outcome[1] is not None:
+        raise outcome[1]
+    return outcome[0]
 
 
 @contextmanager

@@ -7,7 +7,7 @@ parameters that another one uses, a new task leaves the outputs of the earlier o
 from pathlib import Path
 
 from palslib.common.names import check_least
-from palslib.common.places import place
+from palslib.common.places import as_path
 from palslib.common.reading import read_object
 from palslib.plan.config import RunConfig
 from palslib.training.accelerator import locked_by_first
@@ -44,7 +44,7 @@ def train_in_turn(
     if twice := [name for name in decided if name in options]:
         raise ValueError(f"leave out {', '.join(twice)}: epochs and epoch_steps decide, and the best epoch is kept")
     known = {"method": method, "schedule": "sequential", "keep": "best", **REPORT, **options}
-    folder, start = place(folder), start and str(place(start))
+    folder, start = as_path(folder), start and str(as_path(start))
     whole = RunConfig.from_dict({**known, "tasks": tasks, "start": start})
     model = model_before(whole, [whole.task(task) for task in whole.tasks])
     if changed := [n for n, p in model.named_parameters() if p.requires_grad and not n.startswith(("adapt", "heads"))]:

@@ -25,7 +25,7 @@ from palslib.bert.draws import own_draws
 from palslib.bert.encoders import check_pieces, max_positions
 from palslib.common.files import atomic_write, discard, read_list
 from palslib.common.names import check_type
-from palslib.common.places import place, runs_folder
+from palslib.common.places import as_path, runs_folder
 from palslib.common.precision import autocast, precision_of, products
 from palslib.common.processes import bar_place, in_notebook, say
 from palslib.common.reading import read_object
@@ -447,10 +447,10 @@ def train(
     Raises FloatingPointError for a loss or weight that is not finite, naming step, task and last good checkpoint.
     """
     config = check_type("config", config, RunConfig, "a RunConfig, as RunConfig(steps=100)").with_steps()
-    folder = place(config.folder) if config.folder else config.found_in(runs_folder() / "train")
+    folder = as_path(config.folder) if config.folder else config.found_in(runs_folder() / "train")
     if not resume:
         numbered = (folder.with_name(f"{folder.name}-{n}") for n in itertools.count(1))
-        folder = decided_by_first(lambda: next(place for place in numbered if not place.exists()))
+        folder = decided_by_first(lambda: next(path for path in numbered if not path.exists()))
     return run_in_folder(Run, config, folder, on_step, on_phase)
 
 
@@ -463,7 +463,7 @@ def run_in_folder(
 ) -> Trained:
     """Does what `train` promises for either kind of run, `Run` or `Pretraining`. While it runs, no other process may
     write into the folder."""
-    if config.start and place(config.start).resolve() in [(folder / name).resolve() for name in ("", "last", "best")]:
+    if config.start and as_path(config.start).resolve() in [(folder / name).resolve() for name in ("", "last", "best")]:
         raise ValueError(f"folder {folder}: the run would overwrite what it starts from; choose another folder")
     if record := _record(kind, config, folder):
         checkpoints.remove(folder)  # of a run that was killed when it had its record

@@ -40,16 +40,16 @@ def mask(ids: torch.Tensor, tokenizer, seed: int) -> tuple[torch.Tensor, torch.T
 def masked_language_model(backbone: str, seed: int = 0, weights: str = "pretrained") -> BertForMaskedLM:
     """The backbone with its pooler, which is not trained, and its own masked-language-model head, or a new one if it
     has none; with random `weights` everything is new."""
-    config, place = load_config(backbone), plain(backbone)
+    config, name = load_config(backbone), plain(backbone)
     if config.model_type != "bert":
         raise ValueError(f"backbone {backbone!r} is of type {config.model_type}; further pre-training needs type bert")
-    encoder, head = load_encoder(place, seed, weights), Path(place) / HEAD
-    has_head = place not in INCLUDED and head.is_file()
+    encoder, head = load_encoder(name, seed, weights), Path(name) / HEAD
+    has_head = name not in INCLUDED and head.is_file()
     with new_weights(seed_from(seed, "masked language model")):
-        if weights == "random" or place in INCLUDED or has_head:
+        if weights == "random" or name in INCLUDED or has_head:
             model = BertForMaskedLM(config)
         else:  # if the checkpoint has no head, transformers says so
-            model = BertForMaskedLM.from_pretrained(place, dtype=torch.float32)
+            model = BertForMaskedLM.from_pretrained(name, dtype=torch.float32)
     if weights == "pretrained" and has_head:
         model.cls.load_state_dict(load_file(head))
     model.bert = encoder

@@ -19,7 +19,7 @@ from palslib.bert.draws import own_draws
 from palslib.bert.encoders import check_pieces
 from palslib.common.files import saved_files
 from palslib.common.names import check_type
-from palslib.common.places import place, runs_folder
+from palslib.common.places import as_path, runs_folder
 from palslib.common.seeds import seed_from
 from palslib.data.tokens import some_rows
 from palslib.plan.config import RunConfig
@@ -45,7 +45,7 @@ def pretrain(config: RunConfig, on_step: Callable[[Run], bool | None] | None = N
     config = check_type("config", config, RunConfig, "a RunConfig, as RunConfig(steps=100)").with_steps()
     _check(config)
     folders = [runs_folder() / "pretraining" / key for key in config.keys]
-    folder = place(config.folder) if config.folder else next(filter(Path.exists, folders), folders[0])
+    folder = as_path(config.folder) if config.folder else next(filter(Path.exists, folders), folders[0])
     if make_accelerator(config.log_with, folder).num_processes > 1:
         raise ValueError("further pre-training runs in one process only: do not start several")
     return dict(run_in_folder(Pretraining, config, folder, on_step))

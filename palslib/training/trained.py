@@ -4,7 +4,7 @@ from pathlib import Path
 
 from palslib.common.files import LIST, read_list
 from palslib.common.names import check_name
-from palslib.common.places import place
+from palslib.common.places import as_path
 from palslib.common.reading import read_object
 from palslib.model.multi_task import MultiTaskModel
 from palslib.model.saving import from_task
@@ -43,7 +43,7 @@ class Trained(dict):
 def open_model(where: str | Path, backbone: str = "minilm") -> MultiTaskModel:
     """A trained model, in eval mode: from the folder of a saved model or of a run (its last weights), a task's file, or
     the Hub. `backbone` is the one that a task's file was trained on: its name, or the folder of the saved model."""
-    here = place(where)
+    here = as_path(where)
     if here.is_file():
         return from_task(MultiTaskModel, here, backbone)
     if (here / "record.json").is_file():

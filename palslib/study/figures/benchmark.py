@@ -53,8 +53,8 @@ def ratio_points(
         ax.hlines([row["ratio floor"] for row in rows], places - 0.3, places + 0.3, color="black", label="operations")
     ax.plot(places, ratios, "o", color="C0")
     ax.axhline(goal or 1, color="C3", linestyle="--", linewidth=1, label=f"goal: {goal}" if goal else "as fast")
-    for place, top, text in zip(places, tops, texts, strict=True):
-        ax.annotate(text, (place, top), (0, 4), textcoords="offset points", ha="center", fontsize="x-small")
+    for x, top, text in zip(places, tops, texts, strict=True):
+        ax.annotate(text, (x, top), (0, 4), textcoords="offset points", ha="center", fontsize="x-small")
     ax.set_xticks(places, [f"{NAMES.get(row['backbone'], row['backbone'])}\n{row['precision']}" for row in rows])
     ylabel = "ratio of times" if of_times else "ratio of texts a second"
     ax.set(title=title, ylabel=ylabel, xlim=(-0.6, len(rows) - 0.4))

@@ -143,12 +143,12 @@ def removal_dots(frame: pd.DataFrame, row: float, ax: Axes) -> None:
         row: what one example of the dev set is worth, in points, shown as a grey band.
     """
     tasks = task_order(frame["task"])
-    for place, task in enumerate(tasks):
+    for y, task in enumerate(tasks):
         for side, kind in zip((-0.19, 0.19), KIND_LABELS, strict=True):
             some = frame[(frame["task"] == task) & (frame["kind"] == kind)]
             spread = 0.26 * (some["head"] / max(1, some["head"].max()) - 0.5)
-            label = KIND_LABELS[kind] if not place else None
-            ax.plot(some["change"], place + side + spread, "o", markersize=3, color=KIND_COLOURS[kind], label=label)
+            label = KIND_LABELS[kind] if not y else None
+            ax.plot(some["change"], y + side + spread, "o", markersize=3, color=KIND_COLOURS[kind], label=label)
     ax.axvspan(-row, row, color="0.9", zorder=0, label="one example")
     ax.set_yticks(range(len(tasks)), list(map(task_name, tasks)))
     ax.grid(axis="y", visible=False)

@@ -88,9 +88,9 @@ def difference_rows(frame: pd.DataFrame, names: Iterable[str], ax: Axes, what: s
     """
     places = np.arange(len(frame))[::-1]
     ax.axvline(0, color="black", linewidth=1)
-    for place, row, colour in zip(places, frame.itertuples(), colours or [_OURS] * len(frame), strict=True):
+    for y, row, colour in zip(places, frame.itertuples(), colours or [_OURS] * len(frame), strict=True):
         ends = [[row.difference - row.low], [row.high - row.difference]]
-        ax.errorbar([row.difference], [place], xerr=ends, fmt="o", color=colour, capsize=2)
+        ax.errorbar([row.difference], [y], xerr=ends, fmt="o", color=colour, capsize=2)
     ax.set_yticks(places, list(names))
     ax.grid(axis="y", visible=False)
     ax.set(xlabel=what, ylim=(-0.6, max(len(frame), 1) - 0.4))
@@ -134,16 +134,16 @@ def acting_panels(sizes: pd.DataFrame, off: pd.DataFrame, axes) -> None:
     sns.lineplot(sizes, x="layer", ax=axes[0], legend=False, **style)
     ends = sizes[sizes["layer"] == sizes["layer"].max()].groupby("setting")["size"].mean()
     for setting, end in ends.items():
-        place = (sizes["layer"].max() + 0.2, end)
-        axes[0].text(*place, setting.removesuffix(" BERT's rate"), color=palette[setting], va="center", fontsize=9)
+        beside = (sizes["layer"].max() + 0.2, end)
+        axes[0].text(*beside, setting.removesuffix(" BERT's rate"), color=palette[setting], va="center", fontsize=9)
     words = "size of TS(h),\n‖TS(h)‖ / ‖h‖"
     axes[0].set(xlabel="layer", ylabel=words, yscale="log", title="after the last step")
     axes[0].set_xticks(sorted(sizes["layer"].unique()))
-    for place, setting in enumerate(settings[::-1]):
+    for y, setting in enumerate(settings[::-1]):
         values = off.loc[off["setting"] == setting, "difference"]
         hollow = {"markerfacecolor": "white"} if len(values) == 1 else {}
         style = {"fmt": "o", "capsize": 2, "color": palette[setting]} | hollow
-        axes[1].errorbar([values.mean()], [place], xerr=[values.sem() if len(values) > 1 else 0], **style)
+        axes[1].errorbar([values.mean()], [y], xerr=[values.sem() if len(values) > 1 else 0], **style)
     axes[1].axvline(0, color="black", linewidth=1)
     words = "change of the dev average\n(points; mean ± s.e.)"
     axes[1].set(xlabel=words, title="TS switched off")
