@@ -230,7 +230,7 @@ class Sweep:
     """Further attempts at a failed run, each from its checkpoint."""
     command: str | None = None
     """The command that trains a CONFIG.json. None: `python -m palslib train`, or, if a run has a method of your own,
-    `python FILE train`, where FILE is the program that called this, by `palslib.__main__.main()`."""
+    `python FILE train`, where FILE is the program that called this, by `palslib.__main__.start()`."""
 
     def check(self) -> None:
         check_least(1, slots=self.slots, limit=self.limit)
@@ -327,9 +327,14 @@ def commands(name: str = "") -> dict[str, type]:
     return {kind.__name__.lower(): kind for kind in kinds}
 
 
+def _holds_data(word: str) -> bool:
+    """Whether a word is a file, or the folder of a run or of a saved model."""
+    return any(map(os.path.isfile, (word, f"{word}/record.json", f"{word}/palslib.json")))
+
+
 def as_tyro_takes_them(words: Sequence[str], kind: type) -> list[str]:
     """The words after a command, where `--progress false` is `--no-progress`, `~` after `=` is the home folder, and
-    files after a list of columns, splits or tasks come first, so that tyro does not take them for more of these. Raises
+    files and models after a list of columns, splits or tasks come first: tyro would take them for more of these. Raises
     ValueError for a flag of other programs, and for one that is given twice, of which tyro would drop the first."""
     types = get_type_hints(kind) | (get_type_hints(flags_of_run()) if issubclass(kind, OfRun) else {})
     apart = itertools.chain(*(word.split("=", 1) if word.startswith("--") else [word] for word in words))
@@ -344,7 +349,7 @@ def as_tyro_takes_them(words: Sequence[str], kind: type) -> list[str]:
             then.append(flag)
         elif types.get(name) is bool and word.lower() in SIGNS and then[-1] == flag:
             then[-1] = SIGNS[word.lower()] + flag[2:]
-        elif flag in LISTS and then[-1] != flag and word.endswith(LISTS[flag]) and os.path.isfile(word):
+        elif flag in LISTS and then[-1] != flag and word.endswith(LISTS[flag]) and _holds_data(word):
             first.append(word)
         else:
             (then if flag else first).append(os.path.expanduser(word) if word.startswith("~/") else word)
@@ -357,7 +362,7 @@ def pair(word: str) -> tuple[str, object]:
     if not (name and equals):
         raise ValueError(f"{word!r} is not of the form NAME=VALUE")
     try:
-        return name, None if value == "None" else json.loads(value)
+        return name, None if value == "None" else json.loads(value, object_pairs_hook=without_repeats)
     except ValueError:
         return name, value
 

@@ -130,7 +130,8 @@ def test_help_shows_every_setting_and_loads_neither_torch_nor_pandas():
 )
 def test_a_list_of_columns_does_not_swallow_files(tmp_path, monkeypatch, words, text, files):
     monkeypatch.chdir(tmp_path)
-    for name in ("RUN", "A", "B"):
+    Path("RUN").mkdir()
+    for name in ("RUN/record.json", "A", "B"):
         Path(name).touch()
     call = called(words.split())
     assert (call.model, call.files, call.text) == (Path("RUN"), files, text)

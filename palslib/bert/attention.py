@@ -3,7 +3,7 @@
     context_i = softmax(q_i kᵀ / √w) v       over the word pieces of its own row; w is the width of a head
 
 Keys and values of all word pieces are (N, H·w), and so are queries, unless only those of [CLS] are wanted. Each group
-of similar rows is spread over (B_g, S_g). On a CPU the products are our own, on a GPU torch's fused kernel has them.
+of similar rows is spread over (B_g, S_g). On a CPU our own code multiplies, on a GPU torch's fused kernel.
 """
 
 import torch

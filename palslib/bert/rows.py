@@ -127,7 +127,7 @@ class Rows:
     reach: int
     """One more than the largest of `positions`: S, or more where the caller padded on the left."""
     lookers: tuple[tuple[Callable, tuple[str, ...]], ...] = ()
-    """Functions, each with the points (named in `layer.py`) at which it is called; no points means all."""
+    """Functions, each with the points (named in `layer.py`) at which it is called; an empty tuple means all."""
     of_first: tuple[Group, ...] = ()
     """If a layer is computed for [CLS] alone (`first_alone`): its queries, one of each row, group by group."""
 
@@ -232,7 +232,7 @@ class Rows:
     def with_padding(self, width: int, pad_token_id: int = 0) -> "Rows":
         """The same rows, each padded to `width` word pieces (S if that is more); nothing attends to the padding.
 
-        This is what the released code computes, at the same cost (ledger D14); results do not depend on it.
+        This is what the released code computes, at the same cost (ledger D14); only what dropout draws depends on it.
         """
         device = self.input_ids.device
         there = torch.arange(max(width, self.width)) < torch.tensor(self.lengths)[:, None]  # (B, width)

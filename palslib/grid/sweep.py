@@ -291,7 +291,7 @@ def log_end(config: RunConfig) -> str:
 def progress(config: RunConfig) -> str:
     """The steps, the rate and the time left of a run, as the progress bar in its log last showed them."""
     bars = re.findall(rf"(\d+/{config.steps}) \[[\d:]+<([\d:?]+), *([^,\]]+)", log_end(config))
-    return "{0} steps, {2}, {1} left".format(*bars[-1]) if bars else "no step yet"
+    return "{0} steps, {2}, {1} left".format(*bars[-1]) if bars else "no step in its log"
 
 
 def outcome(config: RunConfig) -> str:

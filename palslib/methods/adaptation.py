@@ -14,7 +14,7 @@ class Adaptation(Module, Places):
     """One task's own parameters under a method. This base class adds nothing (method `shared`)."""
 
     starts_as_bert = True
-    """Whether V^D starts at zero (unless the method's `init` is `normal`); on top of BERT it would zero all outputs."""
+    """Whether V^D starts at zero (unless the method's `init` is `normal`). On top of BERT all outputs would be zero."""
 
     def __init__(self, method, encoder, pooler):
         super().__init__()
@@ -48,7 +48,7 @@ class Adaptation(Module, Places):
     def merge(self, layers) -> None:
         """Changes the matrices of BERT's layers so that they compute the same without this module, where that can be:
         for LoRA, and for what adds nothing. Raises ValueError for others."""
-        if self.layers or type(self).on_top is not Adaptation.on_top:
+        if self.layers or type(self).on_top is not Adaptation.on_top or type(self).pool is not Adaptation.pool:
             raise ValueError(f"method {self.method.name!r} cannot be merged: it changes more than matrices of BERT's")
 
     def copied(self) -> list:

@@ -83,13 +83,14 @@ def paper_budget(backbone: Backbone) -> int:
 
 
 def fit_budget(
-    method: str | Method, backbone="bert-base-uncased", num_tasks: int = 8, added: int | None = None
+    method: str | Method, backbone="bert-base-uncased", num_tasks: int = 8, added: int | None = None, **kept
 ) -> Method:
     """The method with the largest s whose added parameters stay within the paper's budget on this backbone.
 
     Args:
         added: the budget in parameters; by default 15 million for eight tasks on BERT-base, scaled to the backbone's
             size, and the same for any number of tasks (ledger A27).
+        kept: options that the fit does not change (`heads=6`, `inner=(100,)`).
 
     s is a multiple of the method's number of heads. Below the paper's proportion (s < 204 at d = 768) twelve heads
     would be very narrow, so the returned method's number of heads is then the divisor of s nearest to
@@ -107,7 +108,7 @@ def fit_budget(
     step = heads or 1
 
     def cost(size: int) -> int:
-        return count_parameters(method, backbone, num_tasks, size=size).added
+        return count_parameters(method, backbone, num_tasks, size=size, **kept).added
 
     if cost(step) > added:
         raise ValueError(
@@ -119,5 +120,6 @@ def fit_budget(
         size += step
     proportion = 204 * backbone.hidden_size / 768
     if not heads or size == method.size or size >= proportion:
-        return method.with_options(size=size)
-    return method.with_options(size=size, heads=nearest_divisor(size, 12 * size / proportion))
+        return method.with_options(size=size, **kept)
+    fitting = {"heads": nearest_divisor(size, 12 * size / proportion)}
+    return method.with_options(size=size, **fitting | kept)

@@ -200,7 +200,7 @@ class Method:
             return self.name
         number = re.search(r"-(\d+(x\d+)?)(?=-|$)", self.name)
         usual = f"{inner[0]}x{len(inner)}".removesuffix("x1") if inner else str(size)
-        if number and number[1] == usual and (not inner or size == type(self).size):
+        if number and number[1] == usual and (not inner or (size == type(self).size and len({*inner}) == 1)):
             return self.name
         name = self.name.replace(number[0], "", 1) if number else self.name
         return f"{name} (s={size}, inner {', '.join(map(str, inner))})" if inner else f"{name} (s={size})"

@@ -58,6 +58,9 @@ class OwnBackbone(Adaptation):
     def pool(self, first, pooler):
         return super().pool(first, self.pooler or self.backbone.pooler)
 
+    def merge(self, layers):
+        """Nothing is to be done: what is merged is a copy of this backbone and its pooler."""
+
     def copied(self):
         return [self.backbone, *super().copied()]
 

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from pydantic_core import ArgsKwargs
 
-from palslib.bert.backbones import portable
+from palslib.bert.backbones import plain, portable
 from palslib.common.files import LIST, digest
 from palslib.common.names import check_name, shown
 from palslib.common.places import as_path, runs_folder
@@ -285,8 +285,8 @@ class RunConfig:
             options["size"] = options["heads"]  # until s is fitted; the fitted one is divisible, too
         method, named = method.with_options(**options), {*options, *self.own_method}
         if budget and fitted:
-            heads = {"heads": method.heads} if "heads" in named else {}
-            method = fit_budget(method, self.backbone, len(self.tasks)).with_options(**heads)
+            kept = {name: getattr(method, name) for name in ("heads", "inner") if name in named}
+            method = fit_budget(method, self.backbone, len(self.tasks), **kept)
         return self.resolved_recipe().apply(method, named)
 
     @property
@@ -362,7 +362,7 @@ def _with_file(task: str | dict, change: Callable[[str], str]) -> str | dict:
 def _by_content(source: str | None) -> str | None:
     """A source of data or weights, in which an absolute path is replaced by its last name and a hash of its files: of a
     folder those that its list names, or else files of data and weights, except what runs have written."""
-    if source is None or not (path := as_path(source)).is_absolute():
+    if source is None or not (path := Path(plain(source))).is_absolute():
         return source
     if (path / LIST).is_file():
         files = [path / LIST]
@@ -373,7 +373,7 @@ def _by_content(source: str | None) -> str | None:
     else:
         files = sorted(path.parent.glob(glob.escape(path.name).replace("{split}", "*")))
     hashes = [_hash_of(file, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
-    return " ".join([path.name, *hashes]) if hashes else source
+    return " ".join([portable(source), *hashes]) if hashes else source
 
 
 @lru_cache
@@ -394,7 +394,8 @@ def _method_fields(method: Method, named: dict) -> dict:
         other = f"the size {method.size} of the given method {method.name!r}"
         raise ValueError(f"size={size} contradicts {other}: give one of them (size=None with dataclasses.replace)")
     if not listed:
-        return {"method": method.name, "own_method": {"kind": method.kind, **changed}}
+        own = {"kind": method.kind, **changed, **named.get("own_method", {}), **named.get("method_options", {})}
+        return {"method": method.name, "own_method": own, "method_options": {}}
     if size is None or (size == "paper" and "size" in changed):
         size = options.get("size")
     changed.pop("size", None)

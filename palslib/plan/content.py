@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from palslib.bert.backbones import MINILM_SHA256, plain
-from palslib.common.files import LIST, check_files, digest
+from palslib.common.files import LIST, check_files, digest, read_list
 from palslib.common.processes import say
 from palslib.data.tasks import BUILT_IN, load_rows
 from palslib.data.tokens import content_of
@@ -25,8 +25,8 @@ _DECIDING += ("vocab.txt", "vocab.json", "merges.txt")
 def folder_content(folder: Path) -> str:
     """A hash of the files in a folder that a run depends on. Raises FileNotFoundError where there are none, ValueError
     where they are not those that its list names."""
-    if (folder / LIST).is_file():
-        return check_files(folder)["digest"]
+    if (folder / LIST).is_file():  # `palslib clean` removes weights and keeps the list, which has their hash
+        return (check_files if (folder / "model.safetensors").exists() else read_list)(folder)["digest"]
     paths = sorted({path for pattern in _DECIDING for path in folder.glob(pattern) if path.is_file()})
     if not paths:
         kept = [str(folder / name) for name in ("last", "best") if (folder / name).is_dir()]

@@ -60,7 +60,7 @@ class Recipe:
     metrics: Literal["glue", "released"] = "glue"
     """D13. `released`: only matched MNLI, only accuracy for MRPC and QQP, only Pearson, of scores clipped to [0, 1]."""
     padding: Literal["longest", "max_length"] = "longest"
-    """D14. `max_length`: every batch is padded to this length, which does not change the results."""
+    """D14. `max_length`: every batch is padded to this length, which changes only what dropout draws."""
     frozen_norms: Literal["frozen", "trained"] = "frozen"
     """D15. `trained`: freezing the backbone leaves its layer norms trainable."""
     decay_lhuc: bool = False
@@ -130,9 +130,9 @@ def get_recipe(name: str, **options) -> Recipe:
 def rate_factor(step: int, steps: int, warmup: float, decay: str = "linear") -> float:
     """The learning rate of update `step` (from 0) as a fraction of its peak.
 
-    With x = `step` / `steps` it rises linearly from 0 to 1 over the fraction w = `warmup` of the steps, then falls
-    linearly to 0 at the end: (1 - x) / (1 - w). With `jump`, as in the released code (ledger D11), it is x / w from
-    x = 0, so that the first update does nothing, then 1 - x. With `constant` it stays at 1 after warm-up.
+    With x = `step` / `steps` it rises linearly to 1 over the fraction w = `warmup` of the steps, a step ahead of x / w,
+    then falls linearly to 0 at the end: (1 - x) / (1 - w). With `jump`, as in the released code (ledger D11), it is
+    x / w, so that the first update does nothing, then 1 - x. With `constant` it stays at 1 after warm-up.
     """
     if decay == "jump":
         x = step / steps

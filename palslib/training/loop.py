@@ -383,7 +383,7 @@ class Run:
         record = make_record(self) | {"predictions": hashlib.sha256(predictions).hexdigest()}
         record |= {"weights": self.kept} if self.kept else {}
         if self.accelerator.is_main_process:
-            card = {"data": portable(self.config.data), "steps": f"{self.config.steps:,}"}
+            card = {"data": portable(self.config.data), "steps": f"{self.step:,}"}
             for name in self.kept:
                 point = self.best if name == "best" else self.history[-1]
                 write_card(self.model, self.folder / name, **card, scores=point["scores"])

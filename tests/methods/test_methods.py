@@ -39,6 +39,7 @@ def test_a_method_is_given_back_and_a_name_is_looked_up():
         (get_method("pal-common"), "pal-common (s=204)"),
         (get_method("houlsby-64-3-shared", size=32), "houlsby-3-shared (s=32)"),
         (get_method("ffn-on-top-252x2", size=102), "ffn-on-top (s=102, inner 126, 126)"),
+        (get_method("ffn-on-top-252x2", inner=[252, 100]), "ffn-on-top (s=204, inner 252, 100)"),
         (LowRank("mine", size=7), "mine (s=7)"),
         (LowRank("mine-7", size=7), "mine-7"),
     ],
@@ -54,6 +55,7 @@ def test_inner_sizes_scale_with_the_size_unless_they_are_given():
     assert get_method("ffn-306", size=102, inner=[7]).inner == (7,)  # a list, as from JSON
     assert get_method("ffn-306", inner=(3,)).with_options(size=1).inner == (1,)  # and not 0
     assert (fit_budget("ffn-306").size, fit_budget("ffn-306").inner) == (207, (310,))
+    assert RunConfig(method="ffn-306", method_options={"inner": [100]}).resolved_method().inner == (100,)
 
 
 # --- what is refused

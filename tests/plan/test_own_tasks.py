@@ -100,7 +100,7 @@ def test_a_moved_project_resumes(tmp_path, monkeypatch, shape):
             return config(file, keep="last")
         if shape == "fields of a task":
             return config("mood", own={"mood": {"labels": ["bad", "good"], "data": file}}, keep="last")
-        return config("mood", data=data, backbone=str(home / "bert"), keep="last")
+        return config("mood", data=data, backbone=f"minbert:{home}/bert", keep="last")
 
     first, second = tmp_path / "first", tmp_path / "second"
     (first / "data").mkdir(parents=True)

@@ -102,7 +102,7 @@ def test_the_python_of_the_pages_runs_as_it_stands(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_method_of_ones_own_is_swept_as_the_page_says(tmp_path):
     """`mine.py` with a family and the page's lines; a process that does not know the family says what to do."""
-    [lines] = [b for b in re.findall(r"```python\n(.*?)```", PAGES, re.S) if "SystemExit" in b]
+    [lines] = [b for b in re.findall(r"```python\n(.*?)```", PAGES, re.S) if "start()" in b]
     head = "from dataclasses import dataclass\nfrom palslib.methods.low_rank import LowRank\n"
     family = "@dataclass(frozen=True, kw_only=True)\nclass Mine(LowRank):\n    size: int = 4\n\n\n"
     (tmp_path / "mine.py").write_text(head + family + lines)

@@ -1,7 +1,5 @@
 """Tasks one after another on a backbone that stays as it is."""
 
-import shutil
-
 import numpy as np
 import pytest
 import torch
@@ -9,6 +7,7 @@ from small_runs import TURN, check_same, two_classes, weights
 
 from palslib.bert.backbones import load_tokenizer
 from palslib.data.tokens import some_rows, tokenise_task
+from palslib.grid.clean import finished_runs, remove_weights
 from palslib.model.multi_task import MultiTaskModel
 from palslib.training.evaluation import predict
 from palslib.training.in_turn import REPORT, best_weights, train_in_turn
@@ -66,8 +65,7 @@ def test_a_run_that_was_killed_goes_on(in_turn, tmp_path):
     records = train_in_turn(tasks, tmp_path, method, **about)
     assert (tmp_path / "1-cola" / "record.json").read_bytes() == first  # not trained anew
     check_same(weights(tmp_path / "2-rte", "best"), weights(in_turn[1] / "2-rte", "best"))
-    for best in list(tmp_path.rglob("best")):
-        shutil.rmtree(best)
+    remove_weights(finished_runs(tmp_path))
     assert train_in_turn(tasks, tmp_path, method, **about) == records
 
 

@@ -9,6 +9,7 @@ from small_runs import save_tiny, small, weights
 
 from palslib import train
 from palslib.data.tokens import tokenise_task
+from palslib.methods.lora import LoRA
 from palslib.plan.config import RunConfig
 
 
@@ -39,12 +40,15 @@ def test_training_goes_on_and_a_new_task_learns_on_a_frozen_bert(tmp_path, capsy
 def test_a_model_goes_on_without_the_folder_of_its_backbone(tmp_path):
     """It was trained on a backbone in a folder, and was moved, or that folder was removed."""
     save_tiny(tmp_path / "mine")
-    first = small(tmp_path / "first", steps=2, keep="last", backbone=str(tmp_path / "mine"))
+    lora = {"method": LoRA("mine", size=4, freeze="nothing"), "size": None}
+    first = small(tmp_path / "first", steps=2, keep="last", backbone=str(tmp_path / "mine"), **lora)
     train(first)
     shutil.rmtree(tmp_path / "mine")
     about = {"steps": 1, "batch_size": 4, "max_length": 32, "precision": "float32", "progress": False}
+    about["method_options"] = {"freeze": "backbone"}
     further = RunConfig(start=f"{first.folder}/last", tasks=("cola",), folder=str(tmp_path / "on"), **about)
     record = train(further)
+    assert record["method"]["freeze"] == "backbone"
     assert list(record.model().tasks) == ["rte", "cola"] and train(further) == record
 
 

@@ -82,7 +82,7 @@ def _budget(method: Method, backbone: str, tasks: int) -> tuple[int, str]:
         return budget, ""
     try:
         largest = fit_budget(method, backbone, tasks)
-    except ValueError as error:  # none fits, or all do
+    except ValueError as error:  # none fits
         return budget, f" ({escape(str(error))})"
     own = getattr(largest, "heads", None)
     heads = f" with {own} heads" if own != getattr(method, "heads", None) else ""
