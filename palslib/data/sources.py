@@ -203,7 +203,8 @@ def as_frame(table, what: str = "the table") -> pd.DataFrame:
     if hasattr(table, "with_format"):  # of datasets
         table = _by_name(_of_arrow(table.with_format("arrow")[:]), table.features)
     elif hasattr(table, "__arrow_c_stream__") and not isinstance(table, (pd.DataFrame, pd.Series)):
-        table = _of_arrow(pa.table(table))
+        table = pa.table(table)
+        table = _by_name(_of_arrow(table), _features(table.schema))
     elif isinstance(table, Mapping) or (isinstance(table, list) and all(isinstance(row, Mapping) for row in table)):
         table = pd.DataFrame(table)
     if not isinstance(table, pd.DataFrame):

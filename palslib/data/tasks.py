@@ -74,7 +74,7 @@ class Task:
     source: str = ""
     """Name of its data set, if that is not the task's own name."""
     files: str = ""
-    """Pattern of its files in a folder of delimited files; `{split}` stands for the split (`dev` for `validation`)."""
+    """Pattern of its files in a folder of delimited files; `{split}` stands for the split (`validation` or `dev`)."""
     data: str = ""
     """Source of its rows, as `load_rows` takes it; if empty, the run's source. So a run may mix several sources."""
     quoted: bool = True
@@ -89,7 +89,7 @@ class Task:
     """The class, of two, whose F1 is `f1`; by default the second. The score's name says which: `f1 (duplicate)`, but
     for built-in tasks, whose papers print `f1`."""
     ties: Literal["first", "second"] = "first"
-    """Which text of a pair is one word piece shorter where both are cut and an odd number is left (ledger D18)."""
+    """As `Recipe.ties`: which text of a pair is one word piece shorter where both are cut (ledger D18)."""
 
     def __post_init__(self):
         different = len(set(self.texts)) == len(self.texts) and not {self.label, "label"} & set(self.texts)
@@ -100,7 +100,7 @@ class Task:
         if self.positive:
             self._check("positive", len(self.labels) == 2, "class of a task that has two")
             check_name(f"positive class of task {self.name!r}", self.positive, self.labels)
-        if self.is_regression and self.metrics == Task.metrics:
+        if self.is_regression and self.metrics is Task.metrics:  # nobody has asked for them
             object.__setattr__(self, "metrics", OF_SCORES)
         for metric in self.metrics:
             valid = OF_SCORES if self.is_regression else [m for m in OF_CLASSES if m != "f1" or len(self.labels) == 2]
@@ -393,7 +393,8 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
         data: `synthetic`, `glue`, another folder of $PALSLIB_DATA (`minbert`, `crowdflower`), a folder laid out like
             nyu-mll/glue or with the task's files, or one file (`SUFFIXES`). A file is one whole data set, so its
             splits `train`, `validation` and `test` are 80/10/10 of its rows; no text is in two of them, but for one
-            in very many pairs (`data.parts`); a name with `{split}` in it stands for one file per split.
+            in very many pairs (`data.parts`); a name with `{split}` in it stands for one file per split. A task that
+            has `data` of its own is read from there.
         split: `train`, `validation`, `test`, or as the source names it; `all`, every row of a file; or one of the
             `parts.OF_TRAIN`.
 
@@ -426,14 +427,19 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
     return table
 
 
+def _by_length(path: Path) -> tuple:
+    return len(path.name), path
+
+
 def _file(task: Task, source: str, split: str) -> Path | None:
     """The file of a task's split, or None where the source is a repository."""
+    names = sources.VALIDATION if split == "validation" else (split,)
     if "{split}" in source or Path(source).is_file():
-        names = sources.VALIDATION if split == "validation" else (split,)
         paths = [Path(source.replace("{split}", name)) for name in names]
     elif task.files:
-        pattern = task.files.replace("{split}", {"validation": "dev"}.get(split, split))
-        paths = sorted(Path(source).glob(pattern), key=lambda path: (len(path.name), path)) or [Path(source, pattern)]
+        patterns = [task.files.replace("{split}", name) for name in names]
+        paths = [path for pattern in patterns for path in sorted(Path(source).glob(pattern), key=_by_length)]
+        paths = paths or [Path(source, patterns[0])]
     else:
         return None
     if there := [path for path in paths if path.exists()]:

@@ -31,7 +31,7 @@ class TokenisedTask:
     labels: np.ndarray
     """Class numbers, or scores divided by the task's scale."""
     cut: int
-    """Number of rows that were truncated because they were longer than the limit."""
+    """Number of rows (of texts, where each is encoded by itself) that were longer than the limit and truncated."""
     pad_token_id: int
     content: str = ""
     """A hash of the texts and labels as they were read."""

@@ -2,7 +2,7 @@
 
 The backbone was frozen during training, so each task fits the public MiniLM and is one small file with its adaptation
 and head in half precision. `palslib sweep trained` repeats the training on GLUE's eight tasks (2,000 steps, about an
-hour on one core, with access to GLUE). Those that scored better than guessing were stored here by
+hour on one core, with access to GLUE). Those that scored clearly better than guessing were stored here by
 `model.save_task(task, "palslib/model/learned", torch.float16)`; the run's record is in `figures/records/trained/`.
 """
 

@@ -2,8 +2,8 @@
 
 Stickland & Murray 2019, section 3.3. The forward pass, over rows without padding (`bert/rows.py`), is: embeddings, the
 backbone's layers, each with the task's adaptation (`bert/layer.py`), modules on top, [CLS], pooler, head. Of the last
-layer no more than [CLS] is computed, where nothing else of it is read. The backbone module itself is not modified: an
-encoder that is passed in still works on its own.
+layer no more than [CLS] is computed, where nothing else of it is read. An encoder that is
+passed in still works on its own; a method that freezes it sets its `requires_grad`.
 
 The paper's introduction and discussion weigh parameters against passes: with task functions on top of BERT, h_L is
 computed once and serves every task; within BERT, each task needs its own pass. For T tasks and L layers, of which no
@@ -289,7 +289,7 @@ class MultiTaskModel(
         """The output of layer i, with an adaptation where the method adapts this layer."""
         layers = getattr(adaptation, "backbone", self.backbone).encoder.layer
         inputs = (layers[i], h, rows, adaptation if i in self.method.adapted_layers(len(layers)) else PLAIN, i)
-        if self.recomputes and self.training:
+        if self.recomputes and torch.is_grad_enabled():
             return checkpoint(adapted_layer, *inputs, use_reentrant=False, context_fn=same_draws)
         return adapted_layer(*inputs)
 

@@ -57,7 +57,7 @@ model = MultiTaskModel.from_pretrained("user/model")  # this repository's name, 
 {% if data -%}
 Trained in a run of {{ steps }} steps on the data `{{ data }}`
 {{- ", whose texts are generated: it says nothing about real ones" if data == "synthetic" }}.
-{%- if scores %} Scores on their dev sets:
+{%- if scores %} Scores on texts that were not trained on:
 {% for task, metrics in scores.items() %}
 * {{ task }}:
 {%- for metric, score in metrics.items() %} {{ metric }} {{ "%.1f" | format(score) }}{{ "," if not loop.last }}

@@ -168,6 +168,7 @@ def memory_gradient(run, task: str, rows: np.ndarray, parameters: list) -> torch
         batch = data.batch(some, device=accelerator.device)
         with autocast(run.precision, accelerator.device):
             # The unwrapped model and `autograd.grad` change neither `.grad` nor the state shared by processes.
-            loss = run.model(task=task, **batch).loss * (run.weight(task, some) * world / run.weight(task, rows))
+            share = run.weight(task, some) * world / run.weight(task, rows) * run.config.task_weights.get(task, 1)
+            loss = run.model(task=task, **batch).loss * share
         total += _flat(torch.autograd.grad(loss, parameters, allow_unused=True), parameters)
     return accelerator.reduce(total, "mean")

@@ -43,7 +43,7 @@ def train_in_turn(
     decided = ("steps", "passes", "evaluate_every", "checkpoint_every", "keep")
     if twice := [name for name in decided if name in options]:
         raise ValueError(f"leave out {', '.join(twice)}: epochs and epoch_steps decide, and the best epoch is kept")
-    known = {"method": method, "schedule": "sequential", "keep": "best", **REPORT, **options}
+    known = {"method": method, "schedule": "sequential", "keep": "best", "evaluate_every": 1, **REPORT, **options}
     folder, start = as_path(folder), start and str(as_path(start))
     whole = RunConfig.from_dict({**known, "tasks": tasks, "start": start})
     model = model_before(whole, [whole.task(task) for task in whole.tasks])
@@ -59,6 +59,7 @@ def train_in_turn(
             here = folder / f"{number}-{task}"
             own = {name: source for name, source in whole.own.items() if name == task}
             settings = {**known, "tasks": [task], "own": own, "start": start, "folder": str(here)}
+            settings["task_weights"] = {name: w for name, w in whole.task_weights.items() if name == task}
             settings |= {"weights": "pretrained"} if start else {}  # random ones are drawn once, before the first task
             once = RunConfig.from_dict({**settings, "passes": 1}).with_steps().steps
             every = min(once, epoch_steps or once)

@@ -135,7 +135,8 @@ class Run:
         self.model = self.make_model().train()
         self.embeddings = RowGradients()
         self.optimizer = self.make_optimizer()
-        self.wrapped, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
+        # (An optimiser that accelerate wraps does nothing while any other loop of the process accumulates gradients.)
+        self.wrapped = self.accelerator.prepare(self.model)
         self.step, self.tokens, self.spent = 0, 0, {"train": 0.0, "evaluate": 0.0}
         self.losses: list[float] = []
         self.latest: dict[str, float] = {}  # the last loss of each task
@@ -382,15 +383,16 @@ class Run:
         predictions = (self.folder / PREDICTIONS).read_bytes()  # of the last evaluation
         record = make_record(self) | {"predictions": hashlib.sha256(predictions).hexdigest()}
         record |= {"weights": self.kept} if self.kept else {}
-        if self.accelerator.is_main_process:
-            card = {"data": portable(self.config.data), "steps": f"{self.step:,}"}
-            for name in self.kept:
-                point = self.best if name == "best" else self.history[-1]
-                write_card(self.model, self.folder / name, **card, scores=point["scores"])
         if self.config.inspect and self.method.adapted_layers(self.model.config.num_hidden_layers):
             with switched_off(self.model):
                 scores = self._scores()
             record["results"]["switched off"] = {"dev_average": dev_average(scores), "scores": scores}
+        if self.accelerator.is_main_process:
+            own = {*self.config.tasks} <= {*self.config.own}
+            card = {"data": "own files" if own else portable(self.config.data), "steps": f"{self.step:,}"}
+            for name in self.kept:
+                point = self.best if name == "best" else self.history[-1]
+                write_card(self.model, self.folder / name, **card, scores=point["scores"])
         self.write(record)
 
     def write(self, record: dict) -> None:

@@ -2,7 +2,7 @@
 
 SIGTERM is sent by batch systems and sweeps, SIGINT is Ctrl-C, SIGHUP a terminal that is closed, SIGXCPU a limit of
 processor time; SIGUSR1 and SIGUSR2 are what Slurm and other batch systems are asked to send before the time limit. An
-evaluation is finished first. A second Ctrl-C ends the run at once.
+evaluation is finished first. A second Ctrl-C, half a second or more after the first, ends the run at once.
 """
 
 import signal

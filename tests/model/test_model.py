@@ -320,10 +320,10 @@ def test_separate_poolers(name, shape):
 @pytest.mark.parametrize(("shape", "dropout"), [("bert", 0.0), ("bert-without-pooler", 0.3)])
 @pytest.mark.parametrize("name", METHODS)
 def test_gradient_checkpointing(name, shape, dropout):
-    """Layers run twice; they give the same gradients, with dropout too since its random state is kept."""
+    """Layers run twice, in eval mode too; they give the same gradients, also with dropout: its random state is kept."""
     grads, runs = [], []
     for checkpointing in (False, True):
-        model = randomised(name, shape, dropout=dropout).train()
+        model = randomised(name, shape, dropout=dropout).train(dropout > 0)
         model.recomputes = checkpointing
         encoder = getattr(model.adaptations["rte"], "backbone", model.backbone)
         encoder.encoder.layer[0].intermediate.register_forward_hook(lambda *_: runs.append(1))

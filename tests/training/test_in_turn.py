@@ -108,7 +108,8 @@ def test_more_tasks_after_earlier_ones(in_turn, tmp_path):
     start = best_weights(in_turn[1] / "1-cola")
     train_in_turn(["sst2"], tmp_path / "a", "houlsby-64-not-shared", start=start, **TURN)
     assert list(MultiTaskModel.from_pretrained(best_weights(tmp_path / "a" / "1-sst2")).tasks) == ["cola", "sst2"]
-    random = {"weights": "random", **TURN}  # drawn before the first task, not again before the next
+    # Weights are drawn before the first task, not again before the next; another task's factor is no concern of one.
+    random = {"weights": "random", "patience": 2, "task_weights": {"rte": 2.0}, **TURN}
     train_in_turn(["sst2", "rte"], tmp_path / "b", "feature-extraction", **random)
     both = [weights(tmp_path / "b" / run, "best") for run in ("1-sst2", "2-rte")]
     check_same(*({k: v for k, v in of.items() if k.startswith("bert")} for of in both))

@@ -90,7 +90,8 @@ def test_another_accelerator_in_the_process_changes_nothing(tmp_path, monkeypatc
 
     def also(run):
         evaluate(run.model, run.dev_data)
-        Accelerator(gradient_accumulation_steps=8)
+        with Accelerator(gradient_accumulation_steps=8).accumulate():  # which leaves it in the midst of its steps
+            pass
 
     assert torch.equal(trained(tmp_path / "again", also), alone[0])
 

@@ -77,7 +77,11 @@ def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **option
     `spans` are lines of comma-separated values, for `records.from_lines`; `runs` the records of training. Raises
     ValueError, before anything is trained, for a method that adds nothing within the layers.
     """
-    source = {name: options[name] for name in ("preset", "backbone", "data", "own") if name in options}
+    source = {
+        name: options[name]
+        for name in ("preset", "backbone", "data", "own", "held_out", "held_out_by")
+        if name in options
+    }
     config = RunConfig.from_dict(source | {"tasks": tasks})
     built = get_method(method, **options.get("method_options", {}))
     _check_removable(built, load_config(config.backbone).num_hidden_layers)
@@ -87,7 +91,8 @@ def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **option
     began, frames, progress = time.perf_counter(), [], options.get("progress", RunConfig.progress)
     for name, run in zip(config.tasks, runs, strict=True):
         task = config.task(name)
-        data = tokenise_task(task, model.tokenizer, config.data, task.evaluation[0], run["config"]["max_length"])
+        scored = config.splits(task)[1][0]
+        data = tokenise_task(task, model.tokenizer, config.data, scored, run["config"]["max_length"])
         frames.append(ablation_frame(model, name, data, rows, progress=progress, precision=run["precision"]))
     return {
         "kind": "ablation",

@@ -80,14 +80,14 @@ class Term:
         config = record["config"]
         arm = config["arm"].replace(f" tasks={_ONE_EACH}", "") if self.alone else config["arm"]
         arms = [arm, *([f"{arm} size=paper"] if config["size"] == "paper" else [])]
-        same = self.arm in arms and self.data in (None, config["data"]) and not config["held_out"]
-        return same and (self.alone or config["schedule"] == self.schedule)
+        in_data = self.data is None or (self.data == config["data"] and not config["held_out"])
+        return self.arm in arms and in_data and (self.alone or config["schedule"] == self.schedule)
 
 
 def named(records: Iterable[dict]) -> list[dict]:
     """The finished runs, each with a study and an arm in its config.
 
-    Runs that state no study are of one. Within a study, the arm of a run that states none is its method with its
+    Runs that state no study count as one. Within a study, the arm of a run that states none is its method with its
     options and with every setting in which it differs from most of the study's runs, such as `shared steps=4000`.
     """
     studies: dict[str, list[dict]] = {}

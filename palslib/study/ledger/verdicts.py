@@ -21,7 +21,7 @@ from palslib.study.ledger.derivations import agrees_with_ledger, examine, number
 from palslib.study.ledger.paper import Row, load_ledger
 
 ASIDE = ("pilot", "same-rate", "trained", "heads", "precision", "tuning-bf16", "gem-300-steps", "minbert-150-steps")
-ASIDE += ("tuning", "confirmation", "bert-base-tuning")
+ASIDE += ("tuning", "confirmation", "control", "bert-base-tuning")
 """Folders of records that decide no verdict: the pilot, from which the settings of the others were chosen; runs in
 another setting beside it; models trained to be shipped; runs from before the plan (figures/records/FIRST_STUDY.md); and
 tuning and confirmation of the second study, which has its own rule (`results/second.py`). `separate` is evidence."""

@@ -19,7 +19,7 @@ from palslib.methods.table import LABELS
 from palslib.plan.config import RunConfig
 from palslib.plan.sampling import MIXED
 from palslib.study.ledger.arms import Term, named
-from palslib.study.ledger.claims import NOT_TESTABLE, SEEDS, Comparison, Outcome, maker, processor, smallest_difference
+from palslib.study.ledger.claims import SEEDS, Comparison, Outcome, maker, processor, smallest_difference
 from palslib.study.ledger.intervals import family, paired
 from palslib.study.ledger.paper import TABLE_2, TABLE_3, Mean, load_ledger
 
@@ -253,15 +253,13 @@ def table_2_cells(scores: pd.DataFrame) -> pd.DataFrame:
 
 def task_differences(records: Sequence[dict], left: str, right: str) -> pd.DataFrame:
     """left - right for each task, paired by seed, which helps for large tasks: `task`, `difference`, `low`, `high` (of
-    intervals that hold for all tasks together, Bonferroni's 95 %), `seeds`, `verdict`."""
+    intervals that hold for all tasks together, Bonferroni's 95 %), `seeds`."""
     rows, tasks = [], records[0]["config"]["tasks"] if records else ()
     for task in sorted(tasks, key=[*TASKS, *tasks].index):
         outcome = compared(left, right, records, task)
         gap = paired(outcome.differences, 1 - 0.05 / len(tasks))
-        verdict = gap.kind(outcome.margin) if outcome.seeds else "not run"
-        verdict = NOT_TESTABLE if outcome.verdict == NOT_TESTABLE else verdict
-        rows.append({"task": task} | gap.cells | {"seeds": len(outcome.seeds), "verdict": verdict})
-    return pd.DataFrame(rows, columns=["task", "difference", "low", "high", "seeds", "verdict"])
+        rows.append({"task": task} | gap.cells | {"seeds": len(outcome.seeds)})
+    return pd.DataFrame(rows, columns=["task", "difference", "low", "high", "seeds"])
 
 
 def claims_frame(

@@ -6,12 +6,13 @@ from pytest import approx
 from test_second import confirmed, loud
 
 from palslib.common.places import RECORDS
+from palslib.common.reading import read_object
 from palslib.data.metrics import METRICS, dev_average, main_scores
 from palslib.data.tasks import TASKS, load_rows
 from palslib.records import read_predictions
 from palslib.study.ledger.intervals import over_examples
 from palslib.study.results import beside
-from palslib.study.results.second import ARMS, ONE_RATE, QUESTIONS, read_second
+from palslib.study.results.second import ARMS, ONE_RATE, QUESTIONS, answered, read_second
 
 
 def test_acting_by_arm_is_of_the_last_step_of_arms_that_add_something():
@@ -55,6 +56,16 @@ def test_questions_over_seeds_and_examples(monkeypatch, runs, seeds, level, draw
     assert {row["level"] for row in rows} == {level} and rows[0]["seeds"] == f"{seeds} and {seeds}"
     alone = over_examples([labels] * seeds, [wrong] * seeds, labels, level, draws)
     assert (rows[0]["low"], rows[0]["high"]) == (alone.low, alone.high)
+
+
+def test_the_record_of_examples_is_of_the_look_that_decides():
+    shown = [
+        [row[name] for name in ("question", "left", "right", "level")]
+        for row in read_object(beside.OVER_EXAMPLES)["questions"]
+    ]
+    assert shown == [
+        [row[name] for name in ("question", "left", "right", "level")] for row, _ in answered(read_second())
+    ]
 
 
 @pytest.mark.real_data

@@ -100,11 +100,7 @@ def test_tasks_apart_in_pairs():
     row = frame.loc["cola"]
     half = stats.t.ppf(1 - 0.05 / 16, 2) * 0.1 / math.sqrt(3)
     assert (row["difference"], row["high"] - row["difference"]) == (approx(2.0), approx(half))
-    assert (frame["verdict"] == "positive").all() and list(frame.index) == list(TASKS)
-    assert (tables.task_differences([], "pals-204", "shared")["verdict"] == "not run").all()
-    none = [run(method, seed, 0.0) for method in ("pals-204", "shared") for seed in range(3)]
-    frame = tables.task_differences(none, "pals-204", "shared").set_index("task")
-    assert frame.loc["cola", "verdict"] == "not testable at this scale"
+    assert list(frame.index) == list(TASKS) and tables.task_differences([], "pals-204", "shared").empty
 
 
 def test_schedules_are_compared_over_the_seeds_that_all_have():
@@ -121,6 +117,7 @@ def test_table_2s_columns():
     assert frame.loc[("pals-204", "qqp_f1"), "paper"] == TABLE_2["pals-204"]["qqp_f1"]
     held_out = tables.by_task(runs("shared", 60.0, 61.0, held_out=True), ["shared"])
     assert held_out["column"].tolist() == list(TASKS) and held_out["paper"].isna().all()  # its rows are not the paper's
+    assert held_out["mean"].tolist() == [60.5] * 7 + [61.0]  # one's own runs may be held out; the ledger takes none
     released = runs("shared", 60.0, 61.0)
     for record in released:  # the released code has one score a task
         del record["results"]["last"]["scores"]["mnli"]["accuracy_mm"]
