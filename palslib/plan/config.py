@@ -331,11 +331,14 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, values: dict) -> "RunConfig":
-        """The config with these values of JSON types, which may include a `preset`. Raises ValueError."""
+        """The config with these values of JSON types, which may include a `preset`, of which they replace values and
+        options of the recipe. Raises ValueError."""
         names = [*(f.name for f in fields(cls)), "preset"]
         values = {check_name("parameter", name, names): value for name, value in values.items()}
         preset = values.pop("preset", None)
         base = PRESETS[check_name("preset", preset, PRESETS)] if preset is not None else {}
+        if isinstance(options := values.get("recipe_options"), dict):
+            values["recipe_options"] = base.get("recipe_options", {}) | options
         return cls(**(base | values))
 
 
