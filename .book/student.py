@@ -31,7 +31,7 @@ for number, right in {hashes}.items():
     except (TypeError, ValueError):
         print(f"exercise {{number}}: give a number, not {{answers[number]!r}}")
         continue
-    forms = [f"{{answer:g}}", *(f"about {{factor * answer:.2g}}" for factor in (0.99, 1, 1.01))]
+    forms = [f"{{answer:.15g}}", *(f"about {{factor * answer:.2g}}" for factor in (0.99, 1, 1.01))]
     hashes = [hashlib.sha256(f"{{number}}: {{form}}".encode()).hexdigest() for form in forms]
     print(f"exercise {{number}}:", "right" if right in hashes else "not yet")"""
 

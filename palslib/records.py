@@ -64,12 +64,9 @@ def make_record(run) -> dict:
 
     It contains no paths: a folder or file of data or weights is recorded by its name alone.
     """
-    import torch  # only here, so that reading records does not load it
-
-    config, plan = run.config, run.plan
+    config, plan, conditions = run.config, run.plan, run.conditions()
     count = count_parameters(run.method, run.model.config, len(config.tasks))
     exact = count_parameters(run.method, run.model.config, len(config.tasks), exact=True)
-    device = run.accelerator.device
     return {
         "key": config.key,
         "status": "finished",
@@ -93,10 +90,7 @@ def make_record(run) -> dict:
         **({"memory": run.memory.counts()} if run.memory else {}),
         "content": run.content,
         **({"notes": run.notes} if run.notes else {}),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "threads": torch.get_num_threads(),
-        "processes": run.accelerator.num_processes,
-        "precision": run.precision,
+        **{name: conditions[name] for name in ("device", "threads", "processes", "precision")},
         "seconds": run.spent | {"total": sum(run.spent.values())},
         "tokens_per_second": run.tokens / max(run.spent["train"], 1e-9),
         "environment": run.environment,

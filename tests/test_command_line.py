@@ -57,7 +57,7 @@ def test_train_takes_a_file_a_preset_and_flags(trained, tmp_path, capsys, words,
     assert trained == [config] and trained[0].key == config.key
     out, err = capsys.readouterr()
     assert out == '{"key": "k", "dev_average": 50.0}\n' and ("generated" in err) == (config.data == "synthetic")
-    assert (f"palslib predict {Path('mine').absolute()}" in err) == config.progress
+    assert (f"palslib predict {Path('mine').absolute()}" in err) == (config.progress and config.keep != "none")
 
 
 WRONG = {

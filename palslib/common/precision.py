@@ -11,14 +11,14 @@ from palslib.common.processes import processor, say
 _TYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def precision_of(asked: str) -> str:
-    """The precision for a run's `precision`. `auto` is bf16 where the device has matrix units or instructions for it,
-    fp16 on a GPU that has matrix units for that alone (V100, T4), else float32; other values stay as they are. If
-    bf16 is asked for and the CPU is slower in it, a line on standard error says so.
+def precision_of(asked: str, device: torch.device) -> str:
+    """The precision for a run's `precision` on a device. `auto` is bf16 where the device has matrix units or
+    instructions for it, fp16 on a GPU that has matrix units for that alone (V100, T4), else float32; other values stay
+    as they are. If bf16 is asked for and the CPU is slower in it, a line on standard error says so.
 
     Raises ValueError for fp16 and TF32 without a GPU.
     """
-    gpu = torch.cuda.is_available()
+    gpu = device.type == "cuda"
     if asked in ("fp16", "tf32") and not gpu:
         raise ValueError(f"precision={asked!r} needs a GPU; on a CPU give 'bf16', 'float32' or 'auto'")
     if asked == "auto" and gpu:

@@ -1,7 +1,7 @@
 """GLUE's numbers of training rows in one table, from which all other modules take them.
 
-Sizes of the official training sets (Stickland & Murray 2019, section 4.1; ledger A17), and those that the authors'
-released code uses (ledger D5). Those of the test sets are in `submission.GLUE_FILES`.
+Sizes of the official training sets (ledger A17), and those that the released code of Stickland & Murray 2019 uses
+(ledger D5). Those of the test sets are in `submission.GLUE_FILES`.
 """
 
 TRAIN_SIZES = {

@@ -104,7 +104,7 @@ def fit_budget(
         added = paper_budget(backbone)
     if not 0 <= added < math.inf:
         raise ValueError(f"added must be a number of parameters, at least 0 and finite, not {added}")
-    heads = getattr(method, "heads", None)
+    heads = kept.get("heads", getattr(method, "heads", None))
     step = heads or 1
 
     def cost(size: int) -> int:

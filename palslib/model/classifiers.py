@@ -49,7 +49,7 @@ def task_loss(task: Task, logits: torch.Tensor, labels: torch.Tensor) -> torch.T
     """The loss, a mean over (B,): squared error for a score, binary cross entropy for one logit, else cross entropy.
     For classes, each row counts as much as its class in `Task.class_weights`.
     Raises ValueError for labels of another shape, which would be broadcast over the rows, or of no class."""
-    if task.num_outputs > 1:
+    if not task.is_regression:
         check_integers(f"labels of task {task.name!r}", labels)
     check_type(f"labels of task {task.name!r}", labels, torch.Tensor, "a tensor of numbers")
     if tuple(labels.shape) not in ((len(logits),), (len(logits), 1)):

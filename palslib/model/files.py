@@ -14,7 +14,7 @@ from palslib.data.metrics import score
 from palslib.data.sources import SUFFIXES, check_texts, ending, locate, read_table
 from palslib.data.tasks import BY_CLASS, OF_CLASSES, Task, load_rows
 
-_READING = ("label", "separator", "quoted", "encoding", "skip_unlabelled")
+_READING = ("separator", "quoted", "encoding", "label", "skip_unlabelled")
 
 
 def _task(model: torch.nn.Module, name: str | None, file: str | Path, text: str | Sequence[str], reading: dict) -> Task:
@@ -52,6 +52,8 @@ def predict_file(
 
     Raises ValueError naming file, row and column for a cell that is not a text, FileNotFoundError if there is no file.
     """
+    for name in reading:
+        check_name("option", name, _READING[:3])
     task = _task(model, task, file, text, reading)
     path = Path(locate(task.data))
     frame = read_table(path, task.separator, task.quoted, task.encoding)

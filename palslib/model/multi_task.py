@@ -3,7 +3,7 @@
 Stickland & Murray 2019, section 3.3. The forward pass, over rows without padding (`bert/rows.py`), is: embeddings, the
 backbone's layers, each with the task's adaptation (`bert/layer.py`), modules on top, [CLS], pooler, head. Of the last
 layer no more than [CLS] is computed, where nothing else of it is read. An encoder that is
-passed in still works on its own; a method that freezes it sets its `requires_grad`.
+passed in still works on its own; the model made last decides which of its parameters are trained.
 
 The paper's introduction and discussion weigh parameters against passes: with task functions on top of BERT, h_L is
 computed once and serves every task; within BERT, each task needs its own pass. For T tasks and L layers, of which no
@@ -131,7 +131,8 @@ class MultiTaskModel(
         tokenizer=None,
         **options,
     ):
-        """A model on a pre-trained backbone, in eval mode: call `train()` before a loop of your own.
+        """A model on a pre-trained backbone, in eval mode (a loaded encoder keeps its mode): call `train()` before a
+        loop of your own.
 
         Args:
             backbone: `minilm`, `tiny`, a Hub id or folder, each also with the prefix `minbert:`; or a loaded encoder,
@@ -322,8 +323,8 @@ class MultiTaskModel(
         with a single logit; and `loss`, that of `classifiers.task_loss`, where `labels` (B,) are given.
 
         Args:
-            input_ids, attention_mask, token_type_ids: a padded batch, (B, S), which is packed first; (2B, S), first
-                texts then second texts, for a task that encodes them separately.
+            input_ids, attention_mask, token_type_ids: a padded batch, (B, S), whose padding is removed first; (2B, S),
+                first texts then second texts, for a task that encodes them separately.
             labels: class numbers; for a task with a score, the score divided by the task's scale (STS-B: 5). Those of
                 `load_rows` are on the task's own scale, as `one_task` takes them.
             rows: a batch without padding, in place of the padded one.

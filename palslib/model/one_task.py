@@ -25,7 +25,7 @@ class OneTask(nn.Module):
 
     def __init__(self, model: nn.Module, task: Task):
         super().__init__()
-        self.model, self.task = model, task
+        self.model, self.task, self.training = model, task, model.training
 
     def forward(self, input_ids, attention_mask=None, token_type_ids=None, labels=None):
         """The model's output; logits of a score are on the task's own scale, as the labels are.

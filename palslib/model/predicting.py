@@ -92,6 +92,7 @@ def predict(
         texts: one text (a string, a tuple of two, or a dict by the names in `Task.texts`) for all the `tasks`; or a
             list or generator of these, a DataFrame, a `datasets.Dataset` or a dict of columns. Each row then has
             its own entry in `tasks`: a name or a list of names (a single name is for all rows).
+        batch_size: texts in one pass.
         max_length: the length in word pieces to which rows are truncated; None: the one that each task was trained
             with.
         progress: shows a progress bar.
@@ -103,6 +104,7 @@ def predict(
     text, as found in data sets too, is predicted with a warning.
     """
     pairs, names = _requests(model, texts, tasks)
+    check_least(1, batch_size=batch_size)
     check_least(8, max_length=max_length)  # as in `RunConfig`: special tokens alone take up to four word pieces
     tokenizer, longest = model.tokenizer, max_positions(model.config)
     asked = [(i, name) for i, wanted in enumerate(names) for name in wanted]

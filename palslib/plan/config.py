@@ -52,8 +52,8 @@ def as_now(config: dict) -> dict:
 
 @settings
 class RunConfig:
-    """All settings of a training run. On equal machines equal settings give equal weights, whatever `folder`,
-    `progress`, `log_with`, `keep`, `checkpoint_every`, `setting`, `study` and `arm` are."""
+    """All settings of a training run. On equal machines equal settings give equal weights (on a GPU up to rounding),
+    whatever `folder`, `progress`, `log_with`, `keep`, `checkpoint_every`, `setting`, `study` and `arm` are."""
 
     method: Text = "pals-204"
     """A name of `METHODS`, or the name of the method in `own_method`."""
@@ -183,7 +183,7 @@ class RunConfig:
             saved = read_object(path)
             if "method" in saved:
                 known = {"backbone": saved["backbone_name"], "max_length": saved["max_length"]}
-                named = known | {"method": Method.from_dict(saved["method"])} | named
+                named = known | {"method": Method.from_dict(saved["method"] | named.get("own_method", {}))} | named
         if isinstance(named.get("method"), Method):
             named |= _method_fields(named["method"], named)
         tasks, own = named.get("tasks"), named.get("own", {})
@@ -335,6 +335,8 @@ class RunConfig:
         options of the recipe. Raises ValueError."""
         names = [*(f.name for f in fields(cls)), "preset"]
         values = {check_name("parameter", name, names): value for name, value in values.items()}
+        if "steps" in values and values.get("passes"):
+            raise ValueError("give steps or passes, not both: passes decide the number of steps")
         preset = values.pop("preset", None)
         base = PRESETS[check_name("preset", preset, PRESETS)] if preset is not None else {}
         if isinstance(options := values.get("recipe_options"), dict):
@@ -397,7 +399,7 @@ def _method_fields(method: Method, named: dict) -> dict:
         other = f"the size {method.size} of the given method {method.name!r}"
         raise ValueError(f"size={size} contradicts {other}: give one of them (size=None with dataclasses.replace)")
     if not listed:
-        own = {"kind": method.kind, **changed, **named.get("own_method", {}), **named.get("method_options", {})}
+        own = {"kind": method.kind, **changed, **named.get("method_options", {})}
         return {"method": method.name, "own_method": own, "method_options": {}}
     if size is None or (size == "paper" and "size" in changed):
         size = options.get("size")
@@ -417,8 +419,9 @@ PRESETS: dict[str, dict] = {
     "gem": _COURSE | _FLAT | {"batch_size": 16, "steps": 12_000, "evaluate_every": 1_200, "checkpoint_every": 400},
 }
 """`smoke`: synthetic data, a minute. `mini`: MiniLM on GLUE's files, under an hour on a CPU. `paper`: BERT-base on a
-GPU. `minbert` and `gem`: the settings of the two reports, ten of their epochs, with all of BERT trained (the gem
-report's rate of 1e-3 is for "pretraining"); the projection of gem is set by `memory` and the two fields after it."""
+GPU. `minbert` and `gem`: the settings of the two reports, without minbert's GELU in the PAL (`activation`), ten of
+their epochs, with all of BERT trained (gem's rate of 1e-3 is for "pretraining"); `memory` and the two fields after it
+set the projection of gem."""
 
 
 def make_plan(config: RunConfig, sizes: dict[str, int]) -> TrainingPlan:

@@ -93,6 +93,7 @@ class TrainingPlan:
 
     def __post_init__(self):
         check_name("schedule", self.schedule, SCHEDULES)
+        object.__setattr__(self, "sizes", dict(self.sizes))
         if not self.sizes:
             raise ValueError("a plan needs at least one task")
         for name in ("steps", "batch_size", "epochs"):

@@ -60,7 +60,7 @@ class Benchmark:
     quick: bool = False
     """Use a tiny model and few rounds, only to check that the benchmark works."""
     parts: tuple[str, ...] = ()
-    """Measure only these parts (`PARTS` in palslib/study/benchmark/parts.py), and draw no figure: step evaluation."""
+    """Measure only these parts: step, released, evaluation, start_up, peers."""
     adapters_python: Path | None = None
     """A Python that has the package `adapters` 1.3, to compare its adapters with ours; None: they are left out."""
 

@@ -34,7 +34,7 @@ def make_accelerator(log_with: str | None = None, folder: Path | None = None) ->
         raise ImportError(f"log_with={log_with!r} needs the package {log_with}: pip install {log_with}")
     end_with_launcher()
     keep_freed_memory()
-    # Apple's GPUs have no float64 for the labels of scores. Under torch's launcher on CPUs, accelerate must be told to
+    # Apple's GPUs have no float64, which the memory needs. Under torch's launcher on CPUs, accelerate must be told to
     # use CPUs: else each process would be a separate run.
     several = int(os.environ.get("WORLD_SIZE", 1)) > 1
     on_cpus = torch.backends.mps.is_available() or (several and not torch.cuda.is_available())

@@ -55,4 +55,4 @@ def remove(folder: Path) -> None:
     for name in (BEFORE, NEWEST):
         for path in (folder / f"{name}{DAMAGED}", folder / name):
             if path.exists():  # an unlink fails where the disk is read-only, also of a file that is not there
-                path.unlink()
+                path.unlink(missing_ok=True)  # several processes remove them

@@ -72,7 +72,7 @@ def evaluate(
             are compared, have the metric's name; the others' also name the split: `accuracy (test)`, and `accuracy_mm`
             for MNLI's mismatched rows.
         recipe: decides whether metrics are computed as in the released code (ledger D3, D13).
-        precision: `float32`, `tf32`, `bf16` or `fp16`.
+        precision: `float32` (in TF32 where the process is set to it), `bf16` or `fp16`.
         predictions: if given, the predictions are added to it.
     """
     recipe = recipe or Recipe()

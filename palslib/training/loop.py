@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from accelerate.utils import DistributedType
 from tqdm import tqdm
 
 from palslib.bert.backbones import has_tokenizer, load_config, load_tokenizer, portable
@@ -98,7 +99,8 @@ class Run:
         self.on_phase = on_phase
         self.folder, self.environment = folder, environment()
         self.config, self.recipe = config, config.resolved_recipe()
-        self.accelerator, self.precision = make_accelerator(config.log_with, folder), precision_of(config.precision)
+        self.accelerator = make_accelerator(config.log_with, folder)
+        self.precision = precision_of(config.precision, self.accelerator.device)
         if self.precision == "fp16" and config.memory:
             raise ValueError("memory compares gradients, which precision='fp16' scales: give precision='float32'")
         # fp16 has no numbers below 6e-8: the loss is multiplied by a scale, and gradients are divided by it.
@@ -164,7 +166,7 @@ class Run:
         model.recomputes = config.gradient_checkpointing
         # Sparse only where nothing but our clipping and `densify` comes between the backward pass and the update.
         # On a GPU a sparse gradient waits for the device, to count its rows, and a dense one costs little.
-        alone = self.accelerator.num_processes == 1 and self.recipe.inactive == "untouched"
+        alone = self.accelerator.distributed_type == DistributedType.NO and self.recipe.inactive == "untouched"
         model.sparse_embeddings = alone and self.accelerator.device.type == "cpu"
         return model
 
@@ -372,8 +374,10 @@ class Run:
 
     def conditions(self) -> dict:
         """Recorded facts outside the config that can change the last digits."""
+        device = self.accelerator.device
         facts = {name: self.environment[name] for name in ("git_commit", "git_dirty", "cpu")}
-        facts |= {"precision": self.precision, "device": self.accelerator.device.type}
+        facts |= {"precision": self.precision, "torch": self.environment["packages"]["torch"]}
+        facts["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
         return facts | {"threads": torch.get_num_threads(), "processes": self.accelerator.num_processes}
 
     def finish(self) -> None:
@@ -388,8 +392,9 @@ class Run:
                 scores = self._scores()
             record["results"]["switched off"] = {"dev_average": dev_average(scores), "scores": scores}
         if self.accelerator.is_main_process:
-            own = {*self.config.tasks} <= {*self.config.own}
-            card = {"data": "own files" if own else portable(self.config.data), "steps": f"{self.step:,}"}
+            own, others = self.config.own, {*self.config.tasks} - {*self.config.own}
+            data = [*(["own files"] if own else []), *([portable(self.config.data)] if others else [])]
+            card = {"data": " and ".join(data), "steps": f"{self.step:,}"}
             for name in self.kept:
                 point = self.best if name == "best" else self.history[-1]
                 write_card(self.model, self.folder / name, **card, scores=point["scores"])

@@ -70,7 +70,7 @@ def dev_scores(model, data: dict, tokenizer, config: RunConfig, device) -> dict[
     loss, right, pieces = 0.0, 0, 0
     model.eval()
     bar = progress_bar(None, "evaluation", config.progress, total=sum(map(len, data.values())), unit=" rows")
-    with torch.inference_mode(), autocast(precision_of(config.precision), device), bar:
+    with torch.inference_mode(), autocast(precision_of(config.precision, device), device), bar:
         for task, rows in data.items():
             for i in range(0, len(rows), ROWS_MEASURED):
                 some = range(i, min(i + ROWS_MEASURED, len(rows)))

@@ -143,7 +143,7 @@ def test_settings_are_pythons_types():
 def test_products_are_exact_but_for_tf32_and_then_as_before():
     """ "high" is torch's word for TF32. What a user had set enters no run, and comes back after an error too."""
     with pytest.raises(ValueError, match="precision='tf32' needs a GPU; on a CPU give 'bf16', 'float32' or 'auto'"):
-        precision_of("tf32")
+        precision_of("tf32", torch.device("cpu"))
     torch.set_float32_matmul_precision("medium")
     try:
         for precision, word in (("float32", "highest"), ("bf16", "highest"), ("tf32", "high")):

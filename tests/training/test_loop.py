@@ -199,23 +199,22 @@ def test_losses_fall(tmp_path):
 def test_auto_is_bf16_where_it_is_fast(monkeypatch, capsys, amx, avx, maker, found):
     """Of GPUs: H100; T4, whose matrix units take fp16 alone; P40, which has none. Elsewhere bf16 is taken if asked for,
     and a line says that it is slower."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
     for bf16, capability, on_gpu in ((True, (9, 0), "bf16"), (False, (7, 5), "fp16"), (False, (6, 1), "float32")):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, bf16=bf16: bf16)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda capability=capability: capability)
-        assert [precision_of(asked) for asked in ("auto", "fp16", "tf32")] == [on_gpu, "fp16", "tf32"]
+        assert [precision_of(asked, gpu) for asked in ("auto", "fp16", "tf32")] == [on_gpu, "fp16", "tf32"]
     monkeypatch.setattr("palslib.common.precision.processor", lambda: f"{maker} 9")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: bool(amx))
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bool(avx))
-    assert precision_of("auto") == found and not capsys.readouterr().err
+    assert precision_of("auto", cpu) == found and not capsys.readouterr().err
     slower = "palslib: precision='bf16': this processor is faster in float32, which precision='auto' would choose\n"
-    assert precision_of("bf16") == "bf16" and capsys.readouterr().err == slower * (found == "float32")
+    assert precision_of("bf16", cpu) == "bf16" and capsys.readouterr().err == slower * (found == "float32")
 
 
 def test_fp16_scales_the_loss_skips_what_overflows_and_resumes(tmp_path, monkeypatch):
     """On a CPU, where only a test may: autocast and the scaler are the same there."""
-    monkeypatch.setattr(training, "precision_of", str)
+    monkeypatch.setattr(training, "precision_of", lambda asked, device: asked)
     about = {"precision": "fp16", "checkpoint_every": 2, "keep": "last", "steps": 6}
     run = Run(config(tmp_path / "one", **about), tmp_path / "one")
     run.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120)

@@ -16,7 +16,6 @@ from palslib.bert.backbones import load_config
 from palslib.bert.layer import Places
 from palslib.data.metrics import name_of
 from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
-from palslib.methods.table import get_method
 from palslib.model.multi_task import MultiTaskModel
 from palslib.plan.config import RunConfig
 from palslib.records import as_lines, environment
@@ -77,14 +76,10 @@ def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **option
     `spans` are lines of comma-separated values, for `records.from_lines`; `runs` the records of training. Raises
     ValueError, before anything is trained, for a method that adds nothing within the layers.
     """
-    source = {
-        name: options[name]
-        for name in ("preset", "backbone", "data", "own", "held_out", "held_out_by")
-        if name in options
-    }
-    config = RunConfig.from_dict(source | {"tasks": tasks})
-    built = get_method(method, **options.get("method_options", {}))
-    _check_removable(built, load_config(config.backbone).num_hidden_layers)
+    named = ("preset", "backbone", "data", "own", "held_out", "held_out_by", "own_method", "method_options")
+    source = {name: options[name] for name in named if name in options}
+    config = RunConfig.from_dict(source | {"tasks": tasks, "method": method})
+    _check_removable(config.resolved_method(fitted=False), load_config(config.backbone).num_hidden_layers)
     runs = train_in_turn(tasks, folder, method, **options)
     last = f"{len(config.tasks)}-{config.tasks[-1]}"
     model = MultiTaskModel.from_pretrained(best_weights(Path(folder) / last))

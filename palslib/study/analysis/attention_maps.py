@@ -81,7 +81,7 @@ def _seen(model, task: str | None, rows: Rows) -> dict[str, dict[int, torch.Tens
     seen: dict[str, dict[int, torch.Tensor]] = {}
 
     def look(point, layer, weights):
-        seen.setdefault(KINDS[point], {})[layer] = weights
+        seen.setdefault(KINDS[point], {})[layer] = weights[..., : rows.width, : rows.width]  # padded on a GPU
         return weights
 
     with without_dropout(model), torch.inference_mode(), model.watch(look, *KINDS):

@@ -1,4 +1,4 @@
-"""The importance of a head: the dev score without it, minus the score with it. Nothing is trained.
+"""How the dev score changes without a head. Nothing is trained.
 
 A head is removed by setting its context, the mean of the values weighted by its attention, to zero. In points:
 

@@ -47,8 +47,8 @@ def compare_with_backbone(methods, encoder, inputs: dict) -> pd.DataFrame:
         inputs: `input_ids`, `attention_mask`, `token_type_ids`, each (B, S).
 
     Returns columns `method`; `per task, BERT-base` (closed form, without biases); `built` and `closed form` (all
-    parameters of the built adaptation, counted and computed); `starts as BERT`; `after noise` (whether the output
-    changes after noise is added to all added parameters).
+    parameters of the built adaptation, counted and computed); `starts as BERT`; `after noise` (`differs` or
+    `equal`: the output, once noise is added to all added parameters).
     """
     rows, lines = Rows.from_padded(**inputs), []
     trained = [(parameter, parameter.requires_grad) for parameter in encoder.parameters()]

@@ -1,9 +1,10 @@
 """Measures the speed of training and evaluation, as ratios within one run: `make benchmark`.
 
 The programs compared take turns, step by step on the same batches, so that other load on the machine affects all alike;
-the results are medians and quartiles. Each time has a floor (a lower bound): the multiplications of `operations.py` for
-the word pieces computed, text by text (three times those of a forward pass for a training step; of BERT's last layer,
-those of [CLS] where no more is computed), divided by the rate of a large matrix product, measured in the same run.
+the results are medians and quartiles, and ratios of total times. Each time has a floor (a lower bound): the
+multiplications of `operations.py` for the word pieces computed, text by text (three times those of a forward pass for a
+training step; of BERT's last layer, those of [CLS] where no more is computed), divided by the rate of a large matrix
+product, measured in the same run.
 BERT-base has random weights here, as speed does not depend on them. Batches have the lengths of GLUE's texts, from
 `$PALSLIB_DATA` if it is set, else of the synthetic GLUE's. If there is a GPU, everything is timed there; bf16 is
 measured if the device multiplies it fast.
@@ -121,7 +122,7 @@ class Benchmark:
         self.folder, self.quick, self.began = folder, quick, time.perf_counter()
         self.adapters_python = adapters_python
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.precisions = ["float32", "bf16"] if precision_of("auto") == "bf16" else ["float32"]
+        self.precisions = ["float32", "bf16"] if precision_of("auto", self.device) == "bf16" else ["float32"]
         real = not quick and data_folder() is not None and (data_folder() / "glue").is_dir()
         self.data, self.tasks = "glue" if real else "synthetic", ("cola", "rte") if quick else tuple(TASKS)
         self.backbones = ["tiny"] if quick else [BERT, "minilm"]

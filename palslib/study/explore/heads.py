@@ -54,7 +54,8 @@ def explore_attention(
         model: a `MultiTaskModel` with at least one task; `tokenizer`: its backbone's.
         pair: the second text; empty for none.
 
-    The model reads the whole text, up to the backbone's limit; the maps show its first 32 tokens, and a note says so.
+    The model reads up to 512 word pieces of the text, and no more than its backbone can; the maps show the first 32
+    tokens, and a note says so.
     """
     words = {task_name(name): name for name in model.tasks}
     first, *others = model.tasks
@@ -99,12 +100,12 @@ def explore_attention(
         whole, size = len(tokenizer(*texts, verbose=False)["input_ids"]), len(sides[0].tokens)
         notes = [f"{size} tokens"]
         if whole > size:
-            notes.append(f"the text has {whole:,} and was cut to the backbone's limit")
+            notes.append(f"the text has {whole:,} and was cut")
         if size > MOST_TOKENS:
             notes.append(f"the maps show the first {MOST_TOKENS}, the numbers use all")
         if not (text + pair).strip():
             notes.append("type a sentence: these are only the special tokens")
-        if kind == "pal" and task != other:
+        if kind == "pal" and task != other and getattr(model.method, "sharing", "") != "everything":
             notes.append("heads with the same number in two tasks' PALs do not correspond")
         note.value = "; ".join(notes)
 

@@ -106,9 +106,10 @@ class TrainingExplorer(Explorer):
             if record["status"] == "stopped":
                 end = f"stopped at step {record['step']:,} of {config.steps:,}: a checkpoint is kept; Start resumes"
             else:
-                average = shown_score(record["results"]["last"]["dev_average"])
-                end = f"finished: dev average {average} after {config.steps:,} steps; change the seed for another run"
-                if self.bar.value < config.steps:  # the run had finished before
+                last = record["results"]["last"]
+                average, done = shown_score(last["dev_average"]), last["step"]
+                end = f"finished: dev average {average} after {done:,} steps; change the seed for another run"
+                if self.bar.value < done:  # the run had finished before
                     self.show_record(record)
             self.say(end)
         except Exception as error:
@@ -119,7 +120,8 @@ class TrainingExplorer(Explorer):
     def on_step(self, run) -> bool:
         """Shows a run after some of its steps; returns whether it goes on."""
         stop = self.stop.is_set()
-        if stop or run.step == run.config.steps or time.monotonic() - self.shown_at > _SECONDS_BETWEEN_PICTURES:
+        ends = run.step == run.config.steps or run.has_given_up
+        if stop or ends or time.monotonic() - self.shown_at > _SECONDS_BETWEEN_PICTURES:
             run.read_losses()
             done = len(run.losses)
             losses = pd.DataFrame({"step": range(1, done + 1), "task": run.plan.tasks[:done], "loss": run.losses})
@@ -135,7 +137,7 @@ class TrainingExplorer(Explorer):
         points = [(point["step"], task, loss) for point in history for task, loss in point["loss"].items()]
         losses = pd.DataFrame(points, columns=["step", "task", "loss"])
         self.show(losses, history, record["sampling"]["drawn"], config["batch_size"])
-        self.bar.value = config["steps"]
+        self.bar.value = history[-1]["step"]
 
     def show(self, losses: pd.DataFrame, history: list[dict], drawn: dict[str, int], batch_size: int) -> None:
         """Updates table and picture. Scores are in percent."""
@@ -145,7 +147,7 @@ class TrainingExplorer(Explorer):
             score = f"{shown_score(history[-1]['scores'][task][metric])} ({metric})" if history else "–"
             loss = f"{latest[task]:.3f}" if task in latest else "–"
             rows.append([task_name(task), f"{steps:,}", f"{steps * batch_size:,}", loss, score])
-        headers = ["task", "steps", "examples drawn", "latest loss", "dev score (%)"]
+        headers = ["task", "steps", "steps × batch", "latest loss", "dev score (%)"]
         self.numbers.value = table(headers, rows)
         self.picture.draw(lambda figure: draw_progress(losses, main_curves(history), figure.subplots(1, 2)))
 

@@ -13,7 +13,7 @@ from statistics import mode
 import pandas as pd
 
 from palslib.common.names import check_name
-from palslib.methods.table import LABELS
+from palslib.methods.table import LABELS, METHODS
 from palslib.plan.config import CHANGE_NO_RESULT
 from palslib.plan.sampling import SCHEDULES
 
@@ -103,12 +103,15 @@ def named(records: Iterable[dict]) -> list[dict]:
 
 def _arms(records: list[dict]) -> list[str]:
     """The arms of a study's runs: those that they state, and for the others the names that `named` describes."""
-    stated = [record["config"]["arm"] for record in records]
+    configs = [record["config"] for record in records]
+    stated = [config["arm"] for config in configs]
     if None not in stated:
         return stated
     settings = pd.DataFrame([settings_of(record) for record in records])
-    usual = settings.mode().iloc[0].to_dict()
-    methods = [record["config"]["method"] for record in records]
+    usual = settings.drop(columns="weights of start").mode().iloc[0].to_dict()
+    sizes = [config["size"] for config in configs if isinstance(config["size"], str) and not config["own_method"]]
+    usual["size"] = mode(sizes or ["budget"])
+    methods = [config["method"] for config in configs]
     rates = settings["adaptation_rate"].groupby(methods).agg(mode)  # by method, as one that adds nothing uses none
     return [
         _arm(record, usual | {"adaptation_rate": rates[method]}) if arm is None else arm
@@ -120,10 +123,11 @@ def _arm(record: dict, usual: dict[str, str]) -> str:
     """A run's method with its options and with the settings that are not the usual ones."""
     config = record["config"]
     options = config["own_method"] | config["method_options"]
-    if config["size"] not in (None, "paper" if config["own_method"] else "budget"):
+    usual_size, row = "paper" if config["own_method"] else usual["size"], METHODS.get(config["method"])
+    if (row is None or row.has_size) and config["size"] not in (None, usual_size):
         options["size"] = config["size"]
     words = {name: _text(value) for name, value in options.items() if name != "kind"}
-    words |= {name: text for name, text in settings_of(record).items() if text != usual[name]}
+    words |= {name: text for name, text in settings_of(record).items() if text != usual.get(name, text)}
     return " ".join([config["method"], *sorted(f"{name}={text}" for name, text in words.items())])
 
 
@@ -135,6 +139,8 @@ def settings_of(record: dict) -> dict[str, str]:
     changing = config["own" if config["data"] in ("synthetic", "glue") else "tasks"]
     hashes = {name: text for name, text in record.get("content", {}).items() if name.split("/")[0] in changing}
     values |= {"precision": record["precision"], "rows": record.get("data", {}).get("train"), "content": hashes}
+    values["evaluate_every"] = config["evaluate_every"] if config["patience"] else None
+    values["weights of start"] = record.get("content", {}).get("start")  # in no name: each seed may have its own
     if len(config["tasks"]) == 1:  # the models for one task each of an arm differ in these
         values |= {"tasks": _ONE_EACH, "rows": None}
     return {name: _text(value) for name, value in values.items()}

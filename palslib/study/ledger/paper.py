@@ -17,7 +17,7 @@ from typing import NamedTuple
 from palslib.common.settings import Names, Number, settings
 from palslib.data import glue
 
-GLUE_TRAIN_SIZES = glue.TRAIN_SIZES  # as officially split (paper 4.1; ledger A17)
+GLUE_TRAIN_SIZES = glue.TRAIN_SIZES  # as officially split (ledger A17, B22)
 
 
 def _table(columns: str, rows: Mapping) -> dict:

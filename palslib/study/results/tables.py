@@ -18,7 +18,7 @@ from palslib.data.tasks import TASK_LABELS, TASKS
 from palslib.methods.table import LABELS
 from palslib.plan.config import RunConfig
 from palslib.plan.sampling import MIXED
-from palslib.study.ledger.arms import Term, named
+from palslib.study.ledger.arms import Term, named, settings_of
 from palslib.study.ledger.claims import SEEDS, Comparison, Outcome, maker, processor, smallest_difference
 from palslib.study.ledger.intervals import family, paired
 from palslib.study.ledger.paper import TABLE_2, TABLE_3, Mean, load_ledger
@@ -52,7 +52,7 @@ COLUMNS = {
     "mrpc_f1": ("mrpc", "f1"),
     "rte": ("rte", "accuracy"),
 }
-"""Column of the paper's table 2 -> task and metric. (Its STS-B is Spearman's on the server; ours is Pearson's.)"""
+"""Column of the paper's table 2 -> task and metric. (Its STS-B: Spearman's, as BERT's paper; ours: Pearson's.)"""
 _PRINTED = ("MNLI-m", "MNLI-mm", "QQP", "QQP-F1", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "MRPC-F1", "RTE")
 PRINTED = TASK_LABELS | dict(zip(COLUMNS, _PRINTED, strict=True))
 """The names of these columns, and of tasks, in our tables."""
@@ -131,7 +131,15 @@ def _mean(scores: Sequence[float | None]) -> dict:
 def runs_of(line: str, records: Sequence[dict], schedule: str = "") -> list[dict]:
     """The runs of a line under a schedule (default: the usual one): one run for each seed; of repeats the last."""
     term = Term(line, schedule or usual_schedule(records), data=None)
-    return list({r["config"]["seed"]: r for r in records if term.matches(r)}.values())
+    runs: dict[int, dict] = {}
+    for run in filter(term.matches, records):
+        other = runs.get(run["config"]["seed"], run)
+        if settings_of(run) != settings_of(other):
+            raise ValueError(
+                f"{line}: different runs of one seed, {other['file']}, {run['file']}: leave one of them out"
+            )
+        runs[run["config"]["seed"]] = run
+    return list(runs.values())
 
 
 def table_3(records: Sequence[dict], without: Sequence[str] = (), methods: Iterable[str] = COMPARED) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from palslib.bert.rows import Rows
 from palslib.study.analysis.attention_maps import (
     STATISTICS,
     AttentionMaps,
+    _seen,
     attention_maps,
     head_divergences,
     head_statistics,
@@ -217,3 +218,10 @@ def test_heads_are_matched_whatever_their_order():
     same = frame[(frame["head"] == 0) & (frame["other_head"] == 2)]
     assert same["divergence"].item() == pytest.approx(2 / 3 * math.log(2))
     assert set(frame["task"]) == {"rte"} and set(frame["other_task"]) == {"cola"}
+
+
+def test_maps_are_as_wide_as_the_text_also_where_rows_are_padded():
+    """To a multiple of eight, as on a GPU."""
+    row = Rows.pack(torch.arange(5), torch.zeros(5, dtype=torch.long), [5], one_group=True)
+    seen = _seen(randomised("pals-204"), "rte", row)
+    assert {weights.shape[2:] for layers in seen.values() for weights in layers.values()} == {(5, 5)}
