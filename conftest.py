@@ -10,6 +10,7 @@ import pytest
 
 from palslib.common.places import data_folder
 
+os.environ["OMP_NUM_THREADS"] = "1"  # sums differ in their last bits with the number of threads
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
@@ -75,14 +76,11 @@ def own_figures():
 
 
 @pytest.fixture(scope="module")
-def one_thread():
-    """Runs a module's tests on one thread: sums differ in their last bits with the number of threads."""
-    import torch  # only here: most notebooks and the counting tests do not need it
+def tokenizer():
+    """That of the tiny backbone."""
+    from palslib.bert.backbones import load_tokenizer  # only here: most notebooks do not need it
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    return load_tokenizer("tiny")
 
 
 @pytest.fixture(scope="module")

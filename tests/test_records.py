@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from made_up import record_of
 
-from palslib import records
 from palslib.common.places import RECORDS
 from palslib.records import load_records, read_records, summarise, write_record
 from palslib.study.ledger.verdicts import evidence
@@ -142,9 +141,3 @@ def test_folders_that_decide_nothing(tmp_path):
         write_record(tmp_path / folder / "one.json", record())
     assert [Path(r["file"]).parent.name for r in evidence(tmp_path)] == ["main"]
     assert len(evidence(tmp_path / "pilot")) == 2
-
-
-def test_an_unknown_state_of_the_tree_is_not_clean(monkeypatch):
-    """Git may be too slow, or not there."""
-    monkeypatch.setattr(records, "_git", lambda *arguments: None)
-    assert records.environment()["git_dirty"] is records.environment()["git_commit"] is None

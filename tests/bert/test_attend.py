@@ -13,7 +13,7 @@ HEADS, WIDTH = 3, 5
 LENGTHS = [5, 1, 3, 4, 2, 5, 5, 6, 1, 3, 2]
 """Eleven rows in four groups, three of them with padding."""
 
-pytestmark = pytest.mark.usefixtures("one_thread", "small_groups")
+pytestmark = pytest.mark.usefixtures("small_groups")
 
 
 def rows_of(lengths) -> Rows:

@@ -111,20 +111,6 @@ def test_what_is_no_batch(inputs, words):
 
 
 @settings(deadline=None)
-@given(LENGTHS)
-def test_back_again(lengths):
-    """What was padded, packed and is padded again is as it was; (B, ...) values come back in the caller's order."""
-    grid = padded_batch(lengths, [0] * len(lengths), fill=0)
-    rows = Rows.from_padded(**grid)
-    there = grid["attention_mask"]
-    assert torch.equal(rows.padded(rows.input_ids), grid["input_ids"])
-    assert torch.equal(rows.padded(rows.token_type_ids), grid["token_type_ids"] * there)
-    wide = rows.padded(torch.stack([rows.input_ids, -rows.input_ids], 1).double())  # (B, S, 2)
-    assert torch.equal(wide, torch.stack([grid["input_ids"], -grid["input_ids"]], 2).double())
-    assert rows.in_order(rows.input_ids[rows.starts]).tolist() == grid["input_ids"][:, 0].tolist()
-
-
-@settings(deadline=None)
 @given(LENGTHS, st.data())
 def test_take(lengths, data):
     """Some rows, in any order: their own batch, as if no other had been there, and which word pieces are theirs."""

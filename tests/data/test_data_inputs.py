@@ -49,12 +49,10 @@ def test_what_files_may_be(tmp_path, monkeypatch):
     [
         (lambda: [load_rows("mine", "mine.csv", s) for s in PARTS], "by groups that share a text, and has 1"),
         (lambda: load_rows("few", "few.csv", split=HELD_OUT), "held-out part of train' of task 'few' is empty"),
-        (lambda: tasks_from_file("mine.csv", data="glue"), "multiple values for keyword argument .data."),
         (lambda: task_from_file("mine.csv", positiv="a"), "unknown field .* .positiv.: did you mean .positive"),
         (lambda: tasks_from_file("few.csv", score=["lable"]), "unknown score 'lable': did you mean 'label'"),
         (lambda: task_from_frame({"a", "b"}, "mine"), "task 'mine': a table must be .*, not a set"),
         (lambda: task_from_frame(pd.Series(["a", "b"]), "mine"), "task 'mine': a table must be .*, not a Series"),
-        (lambda: task_from_file("few.csv", labels=np.array(["b", "c"])), "line 2, .* is not a label .valid: b, c."),
         (lambda: task_from_file("few.csv", score=True, labels=("a", "b")), "score=True contradicts labels"),
     ],
 )
@@ -62,7 +60,7 @@ def test_messages_say_what_to_do(tmp_path, monkeypatch, call, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.csv").write_text("text,label\nsame,a\nsame,b\n")
     (tmp_path / "few.csv").write_text("\n".join(["text,label", *(f"q{i},{'ab'[i % 2]}" for i in range(8))]))
-    with pytest.raises((ValueError, TypeError), match=words):
+    with pytest.raises(ValueError, match=words):
         call()
 
 

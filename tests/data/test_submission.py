@@ -106,13 +106,6 @@ def test_classes_by_name_or_number_are_the_same_bytes(tmp_path):
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
-def test_missing_tasks_are_listed_and_nothing_is_written(tmp_path):
-    lacking = SimpleNamespace(tasks=[t for t in TASKS if t != "mnli"])
-    with pytest.raises(ValueError, match=r"MNLI-m \(task mnli\), MNLI-mm \(task mnli\), AX \(task mnli\); .* WNLI$"):
-        write_submission(lacking, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_what_is_there_is_never_replaced(tmp_path):
     """Nothing is written before; a link is not followed, wherever it leads."""
     (tmp_path / "QQP.tsv").symlink_to(tmp_path / "nowhere")

@@ -9,11 +9,6 @@ from palslib.data.tasks import Task, get_task, load_rows
 from palslib.data.tokens import some_rows, tokenise_task
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return load_tokenizer("tiny")
-
-
 @pytest.fixture(autouse=True)
 def cached(tmp_path, monkeypatch):
     """The files of a cache of its own."""

@@ -62,7 +62,6 @@ def test_inner_sizes_scale_with_the_size_unless_they_are_given():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: get_method("pals-240"), r"'pals-240': did you mean 'pals-204'\? Valid: shared, "),
         (lambda: get_method("pals-204", head=6), r"'head': did you mean 'heads'\? Valid: "),
         (lambda: Method.from_dict({"name": "mine", "kind": "pall"}), r"'pall': did you mean 'pal'\?"),
         (lambda: Method.from_dict(METHODS["lhuc"].to_dict() | {"heads": 12}), "option of 'lhuc' 'heads'"),

@@ -91,10 +91,8 @@ def test_a_row_of_the_table_is_its_name_and_what_it_differs_by():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"own_method": {"kind": "Lora"}}, "'Lora': .*; define a family of your own before you use it"),
         ({"own_method": {"kind": "LoRA", "rank": 2}}, "option of 'LoRA' 'rank'.*size, layers"),
         ({"own_method": {"kind": "lora", "size": 4}, "size": 8}, "size is in own_method already"),
-        ({"method": "lhuc", "own_method": {"kind": "LoRA"}}, "'lhuc' is the name of a built-in method"),
         ({"method": METHODS["pals-204"].with_options(size=60), "size": 120}, "size=120 contradicts the size 60"),
         ({"method": PAL("mine", size=24), "size": 60}, "size=60 contradicts the size 24 .*'mine'"),
     ],

@@ -191,12 +191,8 @@ def test_long_texts_are_cut(served, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("texts", "tasks", "message"),
     [
-        ("a", ["colla"], r"unknown task of this model 'colla': did you mean 'cola'\? Valid: cola, sst2, mrpc"),
-        ([], "cola", "no texts to predict"),
         (["a", "b"], ["cola", []], r"row 1 .* its tasks, \[\], must be one or more"),
         (("a", "b"), ["cola"], r"row 0 .*'cola' takes one text \(sentence\), not a pair"),
-        (["a", "b"], ["cola", "mnli"], r"row 1 .*'mnli' takes a pair \(premise, hypothesis\), not one text$"),
-        (["a", "b", "c"], ["cola", "sst2"], r"3 texts, but tasks for 2: a list of texts needs one entry of tasks"),
         (["a", float("nan")], "cola", r"row 1 .*nan is neither a text nor a pair"),
         (["a", ("b", 3)], "cola", r"row 1 .*\('b', 3\) is neither a text nor a pair"),
         ({"text": ["a"], "text_pair": ["b"]}, "mnli", "row 0 .*premise"),

@@ -27,9 +27,6 @@ def make_run(tmp_path, method="lhuc", tasks=("rte", "stsb"), batch_size=8, micro
     return Run(RunConfig(method=method, tasks=tasks, recipe_options=options, **about), tmp_path / "run")
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def state_of(module):
     return {name: tensor.clone() for name, tensor in module.state_dict().items()}
 

@@ -61,7 +61,8 @@ def test_a_commit_is_of_the_packages_own_repository(tmp_path, monkeypatch):
     monkeypatch.setattr(palslib.records, "PROJECT", tmp_path)
     assert len(palslib.records.environment()["git_commit"]) == 40
     monkeypatch.setattr(palslib.records, "PROJECT", tmp_path / "lib")
-    assert palslib.records.environment()["git_commit"] is None
+    unknown = palslib.records.environment()
+    assert unknown["git_dirty"] is unknown["git_commit"] is None
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,6 @@ from palslib.training.loop import train
 
 config = partial(small, steps=8, evaluate_every=4, checkpoint_every=2, keep="best")
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def check_same_end(folder, other):
     """Both runs have kept the same last and best weights, and nothing else than these and a record."""
@@ -34,7 +32,7 @@ def check_same_end(folder, other):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory, one_thread):
+def runs(tmp_path_factory):
     """The folders of a whole run, and of two of different seeds with checkpoints of steps 5 and 4."""
     folder = tmp_path_factory.mktemp("runs")
     train(config(folder / "whole"))

@@ -22,8 +22,6 @@ from palslib.training.episodic_memory import (
 )
 from palslib.training.loop import Run, train
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def tensor(*values):
     return torch.tensor(values, dtype=torch.float64)

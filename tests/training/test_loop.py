@@ -34,8 +34,6 @@ TINY = {"method": "pals-204", "size": 24, "tasks": ("rte", "cola", "stsb"), "ste
 TINY |= {"schedule": "proportional", "alpha": 0.0}
 config = partial(small, **TINY)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def outcome(record):
     """What two equal runs agree on: all but times."""
@@ -48,7 +46,7 @@ def saved_step(folder):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, one_thread):
+def whole(tmp_path_factory):
     """A run on a backbone in a folder, from its first step to its last: its config, its record, the run itself, and
     what it printed."""
     folder, runs = tmp_path_factory.mktemp("somewhere"), []

@@ -21,13 +21,6 @@ from palslib.training.pretraining import Pretraining, pretrain
 # One task of one text, and one of two that are encoded apart.
 config = partial(small, tasks=("cola", "sts"), steps=6, batch_size=8, max_length=24, learning_rate=3e-3)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return load_tokenizer("tiny")
-
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):

@@ -34,8 +34,6 @@ sys.exit(main(["train", sys.argv[1]]))
 """
 """A script: trains one run after the other, each up to a step, and one as from the terminal."""
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def without_dropout(tmp_path_factory):

@@ -21,8 +21,6 @@ from palslib.training.signals import HANDLED, Stopped, StopSignals
 ACCELERATE = ["accelerate.commands.launch", "--num_processes", "2", "--multi_gpu", "--main_process_port", "0"]
 TINY = {"steps": 6, "checkpoint_every": 4, "keep": "last"}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(autouse=True)
 def as_at_a_terminal():

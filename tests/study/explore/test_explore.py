@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from training.small_runs import small, two_classes
 
 from palslib import METHODS, MultiTaskModel, RunConfig, count_parameters, train
-from palslib.bert.backbones import load_tokenizer
 from palslib.methods.lora import LoRA
 from palslib.methods.low_rank import LowRank
 from palslib.study.analysis.attention_maps import attention_maps
@@ -215,11 +214,6 @@ def test_what_cannot_be_trained_is_said(tmp_path):
 
 
 # --- attention
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return load_tokenizer("tiny")
 
 
 def tiny_model(method="pals-204", **options) -> MultiTaskModel:

@@ -314,14 +314,6 @@ def test_of_a_repeated_run_that_on_the_others_processor_counts_in_any_order():
     assert decide(CLAIM, [*shared[1], *shared[0], *other]).right == (60.0, 61.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (f"{CLAIM} : colla", "unknown task 'colla': did you mean 'cola'"),
-        ("shared anealed > pals-204 annealed", "unknown schedule 'anealed': did you mean 'annealed'"),
-        ("shared annealed", "not enough values"),
-    ],
-)
-def test_mistyped_comparisons(text, message):
-    with pytest.raises(ValueError, match=message):
-        Comparison.parse(text)
+def test_a_mistyped_task():
+    with pytest.raises(ValueError, match="unknown task 'colla': did you mean 'cola'"):
+        Comparison.parse(f"{CLAIM} : colla")

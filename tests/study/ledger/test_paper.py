@@ -93,7 +93,6 @@ def test_claims_quote_table_2_and_the_reports():
     assert printed("C29") == [{"sts": row["sts"], "mean": row["average"]} for row in sizes]
     for method, quoted in zip(("shared", "pals-204"), printed("C28"), strict=True):
         assert quoted == {schedule: averages[f"{method} {schedule}"] for schedule in ("annealed", "proportional")}
-        assert quoted["annealed"] < quoted["proportional"]
     assert printed("C14") == list(map(scores, paper.GEM_TABLE_1.values()))
     assert printed("C15") == list(map(scores, paper.ADAPTERS_TABLE_2.values()))
     assert printed("C16") == list(paper.ADAPTERS_TABLE_3.values())

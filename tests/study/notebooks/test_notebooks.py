@@ -62,13 +62,6 @@ def test_cells(path):
     assert any(re.search(r"^\s*assert\b", cell.source, re.MULTILINE) for cell in cells)
 
 
-def test_runs_at_its_default_parameters(tmp_path):
-    """By papermill. `pytest --nbval` runs all notebooks, and the slow tests run them with other parameters."""
-    result = run_notebook(PATHS[0], tmp_path / PATHS[0].name)
-    assert not result["error"], result["error"]
-    assert result["cells"] == len(code_cells(PATHS[0]))
-
-
 # --- the runner
 
 

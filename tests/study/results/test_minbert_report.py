@@ -4,7 +4,6 @@ import math
 from statistics import fmean
 
 import matplotlib.pyplot as plt
-import pytest
 from made_up import record_of
 from pytest import approx
 
@@ -59,11 +58,6 @@ def test_every_row_has_its_own_run():
     assert frame[frame["task"] == "sst5"]["ours"].tolist() == list(range(8))
     assert (frame["seeds"] == 1).all()
     assert minbert.rank_frame(frame)["ours"].tolist() == list(range(8, 0, -1))
-
-
-def test_a_seed_twice_is_refused():
-    with pytest.raises(ValueError, match="two runs of one seed in one group"):
-        minbert.results_frame([record(arm="shared"), record(arm="shared", steps=70)])
 
 
 def test_separate_models_are_one_row_and_a_seed_without_all_three_has_no_mean():
