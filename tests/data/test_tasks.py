@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -305,7 +306,7 @@ def test_a_file_is_a_task(tmp_path):
         task = get_task("mood", data)
         assert (task.name, task.labels, task.texts, task.head) == ("mood", ("down", "flat", "up"), ("text",), "linear")
         assert load_rows(task, data).equals(load_rows("mood", data))
-    assert task_from_file(path, labels=("up", "flat", "down")).labels == ("up", "flat", "down")
+    assert task_from_file(path, labels=np.array(["up", "flat", "down"])).labels == ("up", "flat", "down")
     with pytest.raises(ValueError, match=r"mood.csv, line 4, column 'label': 'flat' is not a label"):
         task_from_file(path, labels=("up", "down"))
     path = written(tmp_path, "tweet;mood\nYes;b\nNo;a\n", "tweets.csv")

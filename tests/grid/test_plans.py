@@ -132,6 +132,7 @@ def test_table3_from_the_command_line_to_notebook_11(tmp_path, monkeypatch, caps
     tokenizer.save_pretrained(tmp_path / "bert")
     grid = json.loads((PLANS / "table3.json").read_text())
     assert grid["product"] == {"seed": [0, 1, 2]} and grid["base"]["preset"] == "paper"
+    assert not {"steps", "size", "backbone"} & {*grid["base"]}
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans" / "table3.json").write_text(json.dumps(grid | {"product": {"seed": [0]}}))
     monkeypatch.setattr(sweep, "PLANS", tmp_path / "plans")

@@ -59,7 +59,7 @@ NOT_SHOWN = (
 )
 NOTES = (
     "In [a, b], a minus says that what is named first scores less. *As well*: the whole interval lies above -0.5 "
-    "points. *Open*: the interval holds 0, and also more than half a point up or down. There are two "
+    "points. *Open*: the interval contains 0, and also a difference of more than half a point. There are two "
     "studies. In the *first* a run took 2,000 steps; in the *second* it took 8,000 (each of the eight BERTs 2,000 of "
     "its own), and each method has the best of four settings of its learning rates, chosen on a tenth of the training"
     " texts. (In SST-2, 89 % of this tenth are parts of longer phrases that were trained on; no choice depends on "

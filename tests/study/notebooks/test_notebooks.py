@@ -1,4 +1,4 @@
-"""Every notebook runs headless with papermill and keeps the house rules; the runner itself is tested on small ones."""
+"""Every notebook keeps the house rules; the runner, by papermill, is tested on small ones."""
 
 import json
 import re
