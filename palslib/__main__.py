@@ -67,7 +67,8 @@ class OfRun:
     def stated(self) -> dict:
         """The settings that the user states, by name."""
         preset = {"preset": self.preset} if self.preset else {}
-        return preset | (read_object(self.config) if self.config else {}) | self.settings
+        instead = {"passes": None} if "steps" in self.settings else {}  # the file's passes would override --steps
+        return preset | (read_object(self.config) if self.config else {}) | instead | self.settings
 
     @cached_property
     def run_config(self):
@@ -365,7 +366,7 @@ def pair(word: str) -> tuple[str, object]:
         raise ValueError(f"{word!r} is not of the form NAME=VALUE")
     try:
         return name, None if value == "None" else json.loads(value, object_pairs_hook=without_repeats)
-    except ValueError:
+    except json.JSONDecodeError:
         return name, value
 
 

@@ -14,7 +14,7 @@ class Adaptation(Module, Places):
     """One task's own parameters under a method. This base class adds nothing (method `shared`)."""
 
     starts_as_bert = True
-    """Whether V^D starts at zero (unless the method's `init` is `normal`). On top of BERT all outputs would be zero."""
+    """Whether V^D starts at zero (unless the method's `init` is `normal`). On top, all outputs would then be zero."""
 
     def __init__(self, method, encoder, pooler):
         super().__init__()

@@ -56,7 +56,7 @@ model = MultiTaskModel.from_pretrained("user/model")  # this repository's name, 
 {% endfor %}
 {% if data -%}
 Trained in a run of {{ steps }} steps on the data `{{ data }}`
-{{- ", whose texts are generated: it says nothing about real ones" if data == "synthetic" }}.
+{{- ", whose texts are generated: it says nothing about real ones" if data.endswith("synthetic") }}.
 {%- if scores %} Scores on texts that were not trained on:
 {% for task, metrics in scores.items() %}
 * {{ task }}:

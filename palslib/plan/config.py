@@ -183,7 +183,9 @@ class RunConfig:
             saved = read_object(path)
             if "method" in saved:
                 known = {"backbone": saved["backbone_name"], "max_length": saved["max_length"]}
-                named = known | {"method": Method.from_dict(saved["method"] | named.get("own_method", {}))} | named
+                own = named.get("own_method")
+                method = saved["method"] | (own if isinstance(own, dict) and "method" not in named else {})
+                named = known | {"method": Method.from_dict(method)} | named
         if isinstance(named.get("method"), Method):
             named |= _method_fields(named["method"], named)
         tasks, own = named.get("tasks"), named.get("own", {})
@@ -335,8 +337,6 @@ class RunConfig:
         options of the recipe. Raises ValueError."""
         names = [*(f.name for f in fields(cls)), "preset"]
         values = {check_name("parameter", name, names): value for name, value in values.items()}
-        if "steps" in values and values.get("passes"):
-            raise ValueError("give steps or passes, not both: passes decide the number of steps")
         preset = values.pop("preset", None)
         base = PRESETS[check_name("preset", preset, PRESETS)] if preset is not None else {}
         if isinstance(options := values.get("recipe_options"), dict):

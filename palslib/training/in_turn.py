@@ -43,7 +43,8 @@ def train_in_turn(
     decided = ("steps", "passes", "evaluate_every", "checkpoint_every", "keep")
     if twice := [name for name in decided if name in options]:
         raise ValueError(f"leave out {', '.join(twice)}: epochs and epoch_steps decide, and the best epoch is kept")
-    known = {"method": method, "schedule": "sequential", "keep": "best", "evaluate_every": 1, **REPORT, **options}
+    known = {"method": method, "schedule": "sequential", "keep": "best", **REPORT, **options}
+    known["evaluate_every"] = 1  # which `patience` requires; each run has its own below
     folder, start = as_path(folder), start and str(as_path(start))
     whole = RunConfig.from_dict({**known, "tasks": tasks, "start": start})
     model = model_before(whole, [whole.task(task) for task in whole.tasks])

@@ -392,7 +392,7 @@ class Run:
                 scores = self._scores()
             record["results"]["switched off"] = {"dev_average": dev_average(scores), "scores": scores}
         if self.accelerator.is_main_process:
-            own, others = self.config.own, {*self.config.tasks} - {*self.config.own}
+            own, others = {*self.config.tasks} & {*self.config.own}, {*self.config.tasks} - {*self.config.own}
             data = [*(["own files"] if own else []), *([portable(self.config.data)] if others else [])]
             card = {"data": " and ".join(data), "steps": f"{self.step:,}"}
             for name in self.kept:

@@ -93,7 +93,8 @@ def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, pr
             `texts` dev examples of each.
         own: task -> the file with its examples, in place of `data`.
     """
-    model, above = MultiTaskModel.from_pretrained(folder), folder.absolute().parent / "record.json"
+    folder = folder.absolute()
+    model, above = MultiTaskModel.from_pretrained(folder), folder.parent / "record.json"
     for task, path in own.items():
         check_name("task of this model in own", task, model.tasks)
         model.tasks[task] = replace(model.tasks[task], data=str(path))

@@ -146,6 +146,14 @@ def settings_of(record: dict) -> dict[str, str]:
     return {name: _text(value) for name, value in values.items()}
 
 
+def check_alike(what: str, runs: list[dict]) -> None:
+    """Raises ValueError, naming their files, where runs of one arm and seed differ in a setting."""
+    settings = [settings_of(run) | {"schedule": run["config"]["schedule"]} for run in runs]
+    if any(others != settings[0] for others in settings):
+        files = ", ".join(run.get("file", run["config"]["method"]) for run in runs)
+        raise ValueError(f"{what}: different runs of one seed, {files}: leave one of them out")
+
+
 def _text(value) -> str:
     if isinstance(value, str):
         return value

@@ -33,7 +33,7 @@ from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASK_LABELS, TASKS, get_task
 from palslib.records import from_lines
 from palslib.study.analysis.forgetting import transfer_measures
-from palslib.study.ledger.arms import Term, named, settings_of
+from palslib.study.ledger.arms import Term, check_alike, named
 from palslib.study.ledger.intervals import MARGIN, TOO_SMALL, Difference, paired, welch
 from palslib.study.ledger.paper import GLUE_TRAIN_SIZES, Row
 
@@ -166,11 +166,7 @@ class Comparison:
         the maker of processors that all terms have for this seed (of several makers, the alphabetically last)."""
         one = ["term", "seed", "task"]
         for _, runs in scores[scores.duplicated(one, keep=False)].groupby(one)["run"]:
-            if len({run["config"]["schedule"] for run in runs}) > 1 or any(
-                settings_of(run) != settings_of(runs.iloc[0]) for run in runs
-            ):
-                files = ", ".join(run.get("file", run["config"]["method"]) for run in runs)
-                raise ValueError(f"{self.sentence}: different runs of one seed, {files}: leave one of them out")
+            check_alike(self.sentence, list(runs))
         common = scores.groupby(["seed", "maker"])["term"].transform("nunique") == len(self.terms)
         made_by = scores["maker"].where(common, "")
         order = scores.assign(common=common, maker=made_by).sort_values(["common", "maker"], kind="stable").index

@@ -18,7 +18,7 @@ from palslib.data.tasks import TASK_LABELS, TASKS
 from palslib.methods.table import LABELS
 from palslib.plan.config import RunConfig
 from palslib.plan.sampling import MIXED
-from palslib.study.ledger.arms import Term, named, settings_of
+from palslib.study.ledger.arms import Term, check_alike, named
 from palslib.study.ledger.claims import SEEDS, Comparison, Outcome, maker, processor, smallest_difference
 from palslib.study.ledger.intervals import family, paired
 from palslib.study.ledger.paper import TABLE_2, TABLE_3, Mean, load_ledger
@@ -129,17 +129,14 @@ def _mean(scores: Sequence[float | None]) -> dict:
 
 
 def runs_of(line: str, records: Sequence[dict], schedule: str = "") -> list[dict]:
-    """The runs of a line under a schedule (default: the usual one): one run for each seed; of repeats the last."""
+    """The runs of a line under a schedule (default: the usual one): one run for each seed; of repeats the last.
+    Raises ValueError for repeats that differ in a setting."""
     term = Term(line, schedule or usual_schedule(records), data=None)
-    runs: dict[int, dict] = {}
+    runs: dict[int, list[dict]] = {}
     for run in filter(term.matches, records):
-        other = runs.get(run["config"]["seed"], run)
-        if settings_of(run) != settings_of(other):
-            raise ValueError(
-                f"{line}: different runs of one seed, {other['file']}, {run['file']}: leave one of them out"
-            )
-        runs[run["config"]["seed"]] = run
-    return list(runs.values())
+        runs.setdefault(run["config"]["seed"], []).append(run)
+        check_alike(line, runs[run["config"]["seed"]])
+    return [repeats[-1] for repeats in runs.values()]
 
 
 def table_3(records: Sequence[dict], without: Sequence[str] = (), methods: Iterable[str] = COMPARED) -> pd.DataFrame:
