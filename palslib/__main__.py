@@ -109,9 +109,8 @@ class Train(OfRun):
             config = replace(config, keep="last")
         record = train(config)
         self.say(key=record["key"], dev_average=record["results"]["last"]["dev_average"])
-        if (
-            FIRST and config.progress and config.keep != "none"
-        ):  # on stderr, since a program may read the result on stdout
+        if FIRST and config.progress and config.keep != "none":
+            # On stderr, since a program may read the result on stdout.
             folder, task = shlex.quote(str(record.folder)), f" --task {config.tasks[0]}"
             print(f"the run is in {folder}; next: palslib predict {folder} FILE.csv{task}", file=sys.stderr)
 

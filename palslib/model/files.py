@@ -23,9 +23,8 @@ def _task(model: torch.nn.Module, name: str | None, file: str | Path, text: str 
         raise ValueError(f"the model has {len(model.tasks)} tasks: name one (task). Valid: {', '.join(model.tasks)}")
     task = model._known(next(iter(model.tasks)) if name is None else name)
     changes = {"texts": (text,) if isinstance(text, str) else tuple(text)} if text else {}
-    if ending(file) in SUFFIXES and ending(file) != ending(
-        task.files or task.data or ""
-    ):  # else it is read like the training files
+    trained_on = ending(task.files or task.data)  # files with this ending are read like those of training
+    if ending(file) in SUFFIXES and ending(file) != trained_on:
         changes |= {"separator": SUFFIXES[ending(file)], "quoted": True, "encoding": "utf-8"}
     changes |= {check_name("option", key, _READING): value for key, value in reading.items() if value is not None}
     if changes.get("skip_unlabelled") is True and task.skip_unlabelled:

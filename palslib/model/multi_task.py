@@ -2,8 +2,8 @@
 
 Stickland & Murray 2019, section 3.3. The forward pass, over rows without padding (`bert/rows.py`), is: embeddings, the
 backbone's layers, each with the task's adaptation (`bert/layer.py`), modules on top, [CLS], pooler, head. Of the last
-layer no more than [CLS] is computed, where nothing else of it is read. An encoder that is
-passed in still works on its own; the model made last decides which of its parameters are trained.
+layer no more than [CLS] is computed, where nothing else of it is read. An encoder that is passed in still works on its
+own; the model made last decides which of its parameters are trained.
 
 The paper's introduction and discussion weigh parameters against passes: with task functions on top of BERT, h_L is
 computed once and serves every task; within BERT, each task needs its own pass. For T tasks and L layers, of which no
