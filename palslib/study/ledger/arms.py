@@ -108,13 +108,14 @@ def _arms(records: list[dict]) -> list[str]:
     if None not in stated:
         return stated
     settings = pd.DataFrame([settings_of(record) for record in records])
-    usual = settings.drop(columns="weights of start").mode().iloc[0].to_dict()
+    mixed = settings[settings["tasks"] != _ONE_EACH]
+    usual = (settings if mixed.empty else mixed).drop(columns=["weights of start", "code"]).mode().iloc[0].to_dict()
     sizes = [config["size"] for config in configs if isinstance(config["size"], str) and not config["own_method"]]
     usual["size"] = mode(sizes or ["budget"])
     methods = [config["method"] for config in configs]
-    rates = settings["adaptation_rate"].groupby(methods).agg(mode)  # by method, as one that adds nothing uses none
+    own = settings[["adaptation_rate", "kind"]].groupby(methods).agg(mode)  # as one that adds nothing has neither
     return [
-        _arm(record, usual | {"adaptation_rate": rates[method]}) if arm is None else arm
+        _arm(record, usual | own.loc[method].to_dict()) if arm is None else arm
         for record, method, arm in zip(records, methods, stated, strict=True)
     ]
 
@@ -139,10 +140,12 @@ def settings_of(record: dict) -> dict[str, str]:
     changing = config["own" if config["data"] in ("synthetic", "glue") else "tasks"]
     hashes = {name: text for name, text in record.get("content", {}).items() if name.split("/")[0] in changing}
     values |= {"precision": record["precision"], "rows": record.get("data", {}).get("train"), "content": hashes}
+    values |= {"kind": config["own_method"].get("kind"), "code": record.get("content", {}).get("method")}
     values["evaluate_every"] = config["evaluate_every"] if config["patience"] else None
     values["weights of start"] = record.get("content", {}).get("start")  # in no name: each seed may have its own
     if len(config["tasks"]) == 1:  # the models for one task each of an arm differ in these
-        values |= {"tasks": _ONE_EACH, "rows": None}
+        values["tasks"] = _ONE_EACH
+        del values["rows"]
     return {name: _text(value) for name, value in values.items()}
 
 

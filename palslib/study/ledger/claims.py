@@ -1,26 +1,28 @@
 """Verdicts on rows C of the ledger, from the records of finished runs.
 
-A comparison `left > right` is a paired test: two runs with the same seed draw the same tasks, examples and dropout, and
-δ is the difference of their scores. With n seeds the 95 % interval is mean(δ) ± t·s(δ)/√n, with Student's t of n - 1
-degrees of freedom. Where one side has a model for each task, in runs of their own, two runs share nothing, and the
-interval is Welch's, of two groups. `>` is reproduced if the whole interval lies above 0, and not reproduced if it lies
-below. `>=` (no worse) uses -0.5 points in place of 0. Otherwise a difference of two scores, for `>`, is too small to
-matter if the whole interval lies within a margin (0.5 points; for one task 0.5 points or three dev examples, whichever
-is more, and 1 point for CoLA and STS-B). If it does not, the comparison is inconclusive, as it is with fewer than three
-seeds (five for a spread). It is not testable at this scale if a run has fewer steps than the row's `steps`, or if it
-compares one task and both sides have a median score of 0 (a Matthews correlation of 0: predictions are constant,
-nothing is learnt).
+A comparison `left > right` is a paired test: under one schedule two runs with the same seed draw the same tasks,
+examples and dropout, and δ is the difference of their scores. With n seeds the 95 % interval is mean(δ) ± t·s(δ)/√n,
+with Student's t of n - 1 degrees of freedom. Where one side has a model for each task, in runs of their own, two runs
+share nothing, and the interval is Welch's, of two groups. `>` is reproduced if the whole interval lies above 0, and not
+reproduced if it lies below. `>=` (no worse) uses -0.5 points in place of 0. Otherwise a difference of two scores, for
+`>`, is too small to matter if the whole interval lies within a margin (0.5 points; for one task 0.5 points or three dev
+examples, whichever is more, and 1 point for CoLA and STS-B). If it does not, the comparison is inconclusive, as it is
+with fewer than three seeds (five for a spread). It is not testable at this scale if a run has fewer steps than the
+row's `steps`, or if it compares one task and both sides have a median score of 0 (a Matthews correlation of 0:
+predictions are constant, nothing is learnt).
 
 A side may be a sum of runs: `a + d > b + c` means a - b > c - d. Only runs of one study are compared
 (`arms.py`); where several studies have enough seeds, the longest runs decide. Of repeated runs only one counts: the one
 from a processor of the same maker as the other side's run (of several makers, the alphabetically last), else the last.
-If a side is models for one task each, a seed's score is the mean over the tasks that both sides have.
+If a side is models for one task each, a seed's score is the mean over the tasks that both sides have; where all of them
+were trained in one mixed run, its schedule is the other side's.
 """
 
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean, median, mode, stdev
@@ -128,11 +130,13 @@ class Comparison:
     def _scores(self, records: Sequence[dict]) -> pd.DataFrame:
         """The scores that are compared: a row for each run and task, with its `term` (a number), `study`, `seed`,
         `maker` of the processor, the `run` itself, `task` and `score`. An undefined score is left out."""
-        rows = []
+        rows, schedules = [], {term.schedule for term in self.terms if not term.alone}
         for number, term in enumerate(self.terms):
             eight = self.of_glue_averages and term.data == "glue" and not term.alone
             for run in filter(term.matches, records):
-                if eight and set(run["config"]["tasks"]) != set(TASKS):
+                config = run["config"]
+                other = schedules and len(config["tasks"]) > 1 and config["schedule"] not in schedules
+                if other or (eight and set(config["tasks"]) != set(TASKS)):
                     continue
                 shared = number, run["config"]["study"], run["config"]["seed"], maker(run), run
                 rows += [(*shared, task, score) for task, score in self._scores_of(run).items()]
@@ -175,7 +179,9 @@ class Comparison:
     def _scores_of(self, run: dict) -> dict[str, float | None]:
         """The scores of a run: one measure or average, or one score for each task that is compared."""
         if self.measure == "backward":
-            return {"backward": transfer_measures(run)["backward"]}
+            with suppress(ValueError):  # not evaluated where tasks end
+                return {"backward": transfer_measures(run)["backward"]}
+            return {}
         if self.measure or not (self.task or any(term.alone for term in self.terms)):
             return {"average": run["results"]["last"]["dev_average"]}  # None: undefined, as of constants (D3)
         return {task: score for task, score in _task_scores(run).items() if self.task in ("", task)}
@@ -412,7 +418,8 @@ def together(row: Row, outcomes: Sequence[Outcome], missing: Sequence[str] = ())
     if any(outcome.verdict_for(row) != outcome.verdict for outcome in seen):
         return Verdict(NOT_TESTABLE, value, "; ".join([*notes, f"it would take {row.scale}"]), files)
     unlearnt = [TASK_LABELS[outcome.comparison.task] for outcome in seen if outcome.verdict == NOT_TESTABLE]
-    notes += [f"{task} is 0 on both sides: it would take longer runs" for task in unlearnt] + [*_cautions(outcomes)]
+    notes += [f"{task} has a median of 0 on both sides: it would take longer runs" for task in unlearnt]
+    notes += _cautions(outcomes)
     verdicts = {outcome.verdict for outcome in outcomes}
     if "not reproduced" in verdicts:
         verdict = "not reproduced"
