@@ -135,7 +135,7 @@ _POINT = _fields(step=int, dev_average=_SCORE, glue_average=_SCORE, scores=dict[
 _FINISHED = _fields(
     key=str,
     config=_CONFIG,
-    method=_fields(size=(int | None, None)),
+    method=dict,
     precision=str,
     counts=_fields(ratio=float),
     seconds=_fields(total=float),

@@ -57,7 +57,7 @@ def test_a_record_of_several_runs_is_each_of_them(tmp_path):
     [
         ("config", None),
         ("config.seed", True),
-        ("method.size", "120"),
+        ("method", "pals-204"),
         ("counts.ratio", "1.13"),
         ("results.last.dev_average", "60"),
         ("results.best.scores.rte.accuracy", {}),

@@ -51,7 +51,7 @@ def _location(backbone: str) -> str:
 
 
 def has_tokenizer(backbone: str) -> bool:
-    """Whether a folder has a tokenizer; if not, Transformers would make one of five pieces. True for other names."""
+    """Whether a folder has a tokenizer; without one Transformers makes an empty one. True for other names."""
     folder, patterns = Path(_location(plain(backbone))), ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
     return not folder.is_dir() or any(path for pattern in patterns for path in folder.glob(pattern))
 
@@ -181,6 +181,8 @@ def load_tokenizer(backbone: str):
         if not has_tokenizer(backbone):
             raise OSError("there are no word pieces")
         tokenizer = AutoTokenizer.from_pretrained(location, use_fast=True, trust_remote_code=False)
+        if not tokenizer.is_fast or len(tokenizer) <= len(tokenizer.all_special_ids):
+            raise OSError("there is no fast tokenizer (tokenizer.json)")
     check_tokenizer(tokenizer, backbone)
     return tokenizer
 

@@ -142,7 +142,7 @@ def one_writer(folder: Path) -> Iterator[Callable[[], None]]:
 
     Yields a function that raises InUse where the folder was deleted or taken over since. Raises InUse where another
     process has the lock, and ValueError for a folder with files that palslib did not write. (On a file system without
-    `flock` filelock takes a soft lock: after a kill the folder is then in use until the lock file is removed.)
+    `flock`, of which filelock warns, no lock stays there: a run can then not be resumed.)
     """
     path = folder / LOCK
     if folder.is_dir() and any(folder.iterdir()) and not (path.is_file() and path.stat().st_size == 0):

@@ -245,13 +245,14 @@ def get_task(task: str | Task, data: str | Path = "synthetic", own: Iterable[str
     if check_task_name(task) in BUILT_IN:
         return BUILT_IN[task]
     source = Path(sources.locate(data))
-    files = [source] if source.is_file() else sorted(path for path in source.glob("*") if path.is_file())
+    alone = source.is_file() or "{split}" in source.name
+    files = [source] if alone else sorted(path for path in source.glob("*") if path.is_file())
     files = [path for path in files if sources.ending(path) in sources.SUFFIXES]
-    named = [path for path in files if sources.stem(path) == task]
+    named = [path for path in files if name_of(path) == task]
     if len(named) > 1:
         raise ValueError(f"{source} has several files of task {task!r}: give {' or '.join(map(str, named))}")
     if not named:
-        raise unknown("task", task, [*own, *BUILT_IN, *map(sources.stem, files)])
+        raise unknown("task", task, [*own, *BUILT_IN, *map(name_of, files)])
     return task_from_file(named[0])
 
 

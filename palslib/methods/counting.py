@@ -65,7 +65,8 @@ def count_parameters(
     Args:
         method: a name of `METHODS` or a `Method`; `options` change it (`size=120`).
         backbone: a name, a Hugging Face configuration, or a `Backbone`.
-        exact: also counts biases, and gains and shifts of layer norms: everything that a built adaptation holds.
+        exact: also counts biases, and gains and shifts of layer norms: everything that a built adaptation holds. (Those
+            of Houlsby's adapters and of whole copies of BERT count in any case.)
 
     >>> count_parameters("pals-204", "bert-base-uncased", num_tasks=8).per_task
     1811520
@@ -110,6 +111,8 @@ def fit_budget(
     def cost(size: int) -> int:
         return count_parameters(method, backbone, num_tasks, size=size, **kept).added
 
+    if cost(step) == cost(1_000 * step):
+        raise ValueError(f"the size of {method.name!r} cannot be fitted: its terms do not grow with it")
     if cost(step) > added:
         raise ValueError(
             f"no size of {method.name!r} fits {added:,} parameters for {num_tasks} tasks on {backbone.name}: "

@@ -9,7 +9,6 @@ import pandas as pd
 import torch
 
 from palslib.common.names import check_name
-from palslib.common.places import as_path
 from palslib.data.metrics import score
 from palslib.data.sources import SUFFIXES, check_texts, ending, locate, read_table
 from palslib.data.tasks import BY_CLASS, OF_CLASSES, Task, load_rows
@@ -29,7 +28,7 @@ def _task(model: torch.nn.Module, name: str | None, file: str | Path, text: str 
     changes |= {check_name("option", key, _READING): value for key, value in reading.items() if value is not None}
     if changes.get("skip_unlabelled") is True and task.skip_unlabelled:
         del changes["skip_unlabelled"]  # the task knows by which words a label is missing
-    return replace(task, **changes, data=str(as_path(file)))
+    return replace(task, **changes, data=str(file))
 
 
 def predict_file(

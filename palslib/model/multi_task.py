@@ -95,7 +95,7 @@ class MultiTaskModel(
         """The tokenizer that was given or loaded, and is saved with the model; None where there is none."""
         self.tasks: dict[str, Task] = {}
         self.head_dropout: float | None = None
-        """Dropout of the pooled [CLS]; None: the backbone's own."""
+        """Dropout of the pooled [CLS]; None: the backbone's `hidden_dropout_prob`."""
         self.max_length = 128
         """Maximum length, in word pieces, of a row to predict; the same as in training."""
         self.max_lengths: dict[str, int] = {}
@@ -332,8 +332,9 @@ class MultiTaskModel(
         if rows is None:
             pack = Rows.grid if torch.compiler.is_exporting() else Rows.from_padded
             rows = pack(input_ids, attention_mask, token_type_ids)
-        if self.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not self._lookers:  # they see no padding
-            rows = rows.filled(self.config.pad_token_id or 0)
+        ours = type(self.method).__module__.startswith("palslib.")
+        if ours and not self._lookers and self.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            rows = rows.filled(self.config.pad_token_id or 0)  # lookers and methods of your own see no padding
         logits = self._logits(task, self._first(self.adaptations[self._known(task).name], rows), rows)
         loss = None if labels is None else task_loss(self.tasks[task], logits, labels)
         return SequenceClassifierOutput(loss, logits)

@@ -28,6 +28,7 @@ from palslib.bert.minbert import MinBert
 from palslib.common.files import LIST, atomic_write, check_files, clear, digest, read_list, saved_files, write_text
 from palslib.common.names import shown
 from palslib.common.places import as_path
+from palslib.data.sources import SUFFIXES, ending
 from palslib.data.tasks import Task
 from palslib.methods.method import Method
 
@@ -39,8 +40,8 @@ CARD = """{% macro cell(text) %}{{ text | replace("|", "&#124;") | replace("\\n"
 
 # {{ tasks | length }} tasks on one {{ backbone }}
 
-{{ method }} (*BERT and PALs*, Stickland & Murray 2019, {{ paper_url }}): every task has a few parameters of its own,
-and all share the rest. Made with the Python package `palslib`.
+{{ method }}: every task has a few parameters of its own, and all share the rest, as in *BERT and PALs* (Stickland &
+Murray 2019, {{ paper_url }}). Made with the Python package `palslib`.
 
 ```python
 from palslib import MultiTaskModel
@@ -91,7 +92,9 @@ def _names_in_file(model) -> dict[str, str]:
 
 def fingerprint(model) -> str:
     """A hash of the current values of all that tasks share: the backbone, its pooler, projections across tasks."""
-    return digest({k: v for k, v in model.state_dict().items() if not k.startswith(("adaptations.", "heads."))})
+    own = model.method.pooler == "per-task" or model.method.copies_backbone  # then no task reads a new shared pooler
+    others = ("adaptations.", "heads.", *(["new_pooler."] if own else []))
+    return digest({name: tensor for name, tensor in model.state_dict().items() if not name.startswith(others)})
 
 
 def _tokenizer_digest(tokenizer) -> str:
@@ -118,6 +121,12 @@ def save_pretrained(model, folder: str | Path, model_card_kwargs: dict | None = 
     write_card(model, as_path(folder), **model_card_kwargs or {})
 
 
+def _as_saved(task: Task) -> dict:
+    """A task without the paths of this machine, but with the name of its file, which says how it is read."""
+    name = Path(task.data).name if ending(task.data) in SUFFIXES else ""
+    return asdict(task) | {"data": "", "files": task.files or name}
+
+
 def save_without_card(model, folder: Path) -> None:
     """The same without a model card, for weights whose scores are not known yet."""
     description = {
@@ -125,7 +134,7 @@ def save_without_card(model, folder: Path) -> None:
         "minbert": isinstance(model.backbone, MinBert),
         "pooler_is_new": model.new_pooler is not None,
         "method": model.method.to_dict(),
-        "tasks": [asdict(task) | {"data": ""} for task in model.tasks.values()],  # no path of the machine
+        "tasks": [*map(_as_saved, model.tasks.values())],
         "seed": model.seed,
         "max_length": int(model.max_length),
         "max_lengths": model.max_lengths,
@@ -254,7 +263,7 @@ def save_task(model, task: str, folder: str | Path, dtype: torch.dtype | None = 
     if os.path.lexists(path):
         read_task(path)
     texts = {
-        "task": json.dumps(asdict(model.tasks[task]) | {"data": ""}),
+        "task": json.dumps(_as_saved(model.tasks[task])),
         "method": json.dumps(model.method.to_dict()),
         "fingerprint": model.fingerprint(),
         "tokenizer": _tokenizer_digest(model.own_tokenizer),

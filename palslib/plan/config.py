@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from pydantic_core import ArgsKwargs
 
 from palslib.bert.backbones import plain, portable
-from palslib.common.files import LIST, digest
+from palslib.common.files import LIST, LOCK, digest
 from palslib.common.names import check_name, shown
 from palslib.common.places import as_path, runs_folder
 from palslib.common.reading import read_object
@@ -115,12 +115,12 @@ class RunConfig:
     clip: Annotated[Number, Field(gt=0, le=1e30)] = 1.0
     """Maximum norm of the gradient, which is clipped to it; a large number clips nothing."""
     head_dropout: Annotated[Number, Field(ge=0, lt=1)] | None = None
-    """Dropout of the pooled [CLS] before the head; None: the backbone's own."""
+    """Dropout of the pooled [CLS] before the head; None: the backbone's `hidden_dropout_prob`."""
     memory: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Gradient Episodic Memory: examples stored of each of this run's tasks (not of those that come with `start`). A
-    gradient that would raise the loss on another task's examples is changed so that it does not. 0: no memory."""
+    gradient that points against that of another task's examples is changed so that it does not. 0: no memory."""
     memory_margin: Annotated[Number, Field(ge=0, le=1_000_000)] = 0.5
-    """Gradient Episodic Memory: lower bound on the dual variables of the projection."""
+    """Gradient Episodic Memory: a gradient that is changed gets at least so much of every memory's gradient."""
     memory_over: Literal["trained", "shared"] = "trained"
     """Gradient Episodic Memory: the parameters whose gradients are compared, either all `trained` ones (everything, if
     nothing is frozen) or only those that are also `shared` by the tasks."""
@@ -281,7 +281,8 @@ class RunConfig:
         budget = method.has_size and self.resolved_size == "budget"
         if isinstance(self.size, int):
             options["size"] = self.size
-        if twice := [name for name, value in options.items() if self.own_method.get(name, value) != value]:
+        given = options | ({"size": "budget"} if budget else {})
+        if twice := [name for name, value in given.items() if self.own_method.get(name, value) != value]:
             raise ValueError(f"{min(twice)} is in own_method already: give it once")
         if budget and "heads" in options:
             options["size"] = options["heads"]  # until s is fitted; the fitted one is divisible, too
@@ -366,7 +367,7 @@ def _with_file(task: str | dict, change: Callable[[str], str]) -> str | dict:
 
 def _by_content(source: str | None) -> str | None:
     """A source of data or weights, in which an absolute path is replaced by its last name and a hash of its files: of a
-    folder those that its list names, or else files of data and weights, except what runs have written."""
+    folder those that its list names, or else files of data and weights, except what runs have written there."""
     if source is None or not (path := Path(plain(source))).is_absolute():
         return source
     if (path / LIST).is_file():
@@ -375,6 +376,8 @@ def _by_content(source: str | None) -> str | None:
         files = sorted(file for file in path.rglob("*") if ending(file) in (*SUFFIXES, ".safetensors", ".bin"))
         if not path.is_relative_to(runs := runs_folder()):
             files = [file for file in files if not file.is_relative_to(runs)]
+        written = [lock.parent for lock in path.glob(f"*/**/{LOCK}")]
+        files = [file for file in files if not any(file.is_relative_to(folder) for folder in written)]
     else:
         files = sorted(path.parent.glob(glob.escape(path.name).replace("{split}", "*")))
     hashes = [_hash_of(file, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
@@ -393,7 +396,8 @@ def _method_fields(method: Method, named: dict) -> dict:
     listed = type(row) is type(method)
     usual = vars(row) if listed else {field.name: field.default for field in fields(method)}
     options = {name: getattr(method, name) for name in method.options()}
-    changed = {name: value for name, value in options.items() if value != usual[name]}
+    resized = options.get("size") != usual.get("size")  # by which `inner` would be scaled, if it were not named
+    changed = {k: value for k, value in options.items() if value != usual[k] or (k == "inner" and resized)}
     changed = json.loads(json.dumps(changed))  # with lists for tuples, as in a config that is read from a file
     if isinstance(size, int) and changed.get("size", size) != size:
         other = f"the size {method.size} of the given method {method.name!r}"

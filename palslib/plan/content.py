@@ -59,10 +59,15 @@ def _sources(kind: type) -> Iterator[str]:
 
 
 def _method_content(method) -> str:
-    """A hash of a user's own method: its options, the source of its class, and of the classes that `build` makes."""
+    """A hash of a user's own method: its options, and functions and constants of its class and of those that `build`
+    makes."""
     used = inspect.getclosurevars(type(method).build).globals.values()
     own = [one for one in used if inspect.isclass(one) and one.__module__ == type(method).__module__]
-    return digest(repr(method), *(source for kind in (type(method), *own) for source in _sources(kind)))
+    kinds = (type(method), *own)
+    values = {name: value for kind in kinds for name, value in vars(kind).items() if not name.startswith("__")}
+    told = {"kind", *method.options()}
+    constants = [f"{k}={v!r}" for k, v in values.items() if isinstance(v, (int, float, str, tuple)) and k not in told]
+    return digest(repr(method), *(source for kind in kinds for source in _sources(kind)), *constants)
 
 
 def run_content(config: RunConfig, known: dict[tuple, str]) -> dict[str, str]:

@@ -66,7 +66,7 @@ class Recipe:
     decay_lhuc: bool = False
     """D15. Weight decay on LHUC's vectors."""
     houlsby_size: Annotated[int, Field(ge=1)] = 64
-    """D15. Bottleneck size m of Houlsby adapters; 50 in the released code."""
+    """D15. Bottleneck size m of Houlsby adapters with `size="paper"`; 50 in the released code."""
     ties: Literal["first", "second"] = "first"
     """D18. Which text of a pair is one word piece shorter where both are cut and an odd number of pieces is left:
     `first` (the tokenizer's own rule: the shorter text or, of equal ones, the first), or `second`, as in the released

@@ -156,8 +156,11 @@ def test_a_tokenizer_that_is_none_of_bert(tmp_path):
     with pytest.raises(ValueError, match=r"puts no \[CLS\] and \[SEP\]"):
         MultiTaskModel.from_backbone(tiny_encoder(), "shared", ["sst2"], tokenizer=tokenizer)
     (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(OSError, match="could not load the tokenizer"):
-        backbones.load_tokenizer(str(tmp_path))
+    tiny_encoder().config.save_pretrained(tmp_path / "other")
+    (tmp_path / "other" / "sentencepiece.bpe.model").touch()  # not a file that a BERT's tokenizer reads
+    for folder in (tmp_path, tmp_path / "other"):
+        with pytest.raises(OSError, match="could not load the tokenizer"):
+            backbones.load_tokenizer(str(folder))
 
 
 def test_what_is_not_there(pretrained, tmp_path):

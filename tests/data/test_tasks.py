@@ -332,7 +332,7 @@ def test_a_task_from_a_file_for_each_split(tmp_path):
     names = {"b/{split}.csv": "b", "{split}-mood.csv": "mood", "mood.{split}.csv": "mood", "my-mood.csv": "my-mood"}
     assert {path: name_of(Path(path)) for path in names} == names
     config = RunConfig(tasks=("rte", "mood"), own={"mood": str(tmp_path / "mood-{split}.csv")})
-    assert config.task("mood") == task
+    assert config.task("mood") == task == get_task("mood", str(tmp_path / "mood-{split}.csv"))
 
 
 @pytest.mark.parametrize("name", SUITES["minbert"])

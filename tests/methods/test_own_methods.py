@@ -83,6 +83,8 @@ def test_a_row_of_the_table_is_its_name_and_what_it_differs_by():
     for size in (None, "paper"):  # its own
         assert config(METHODS["pals-204"].with_options(size=60), size=size).resolved_method().size == 60
     assert replace(config(fitted), method=METHODS["low-rank-100"], size=None).resolved_method().size == 100
+    kept = config(METHODS["ffn-306"].with_options(size=100, inner=(306,)))  # not scaled with the size
+    assert (kept.resolved_method().size, kept.resolved_method().inner) == (100, (306,))
     named = config(replace(METHODS["pals-204"], name="mine", size=60))  # of a family that every process knows
     assert (named.own_method, named.resolved_method().size) == ({"kind": "pal", "size": 60}, 60)
     assert type(config("mine", own_method={"kind": "lora"}).resolved_method()) is lora.LoRA
@@ -93,6 +95,7 @@ def test_a_row_of_the_table_is_its_name_and_what_it_differs_by():
     [
         ({"own_method": {"kind": "LoRA", "rank": 2}}, "option of 'LoRA' 'rank'.*size, layers"),
         ({"own_method": {"kind": "lora", "size": 4}, "size": 8}, "size is in own_method already"),
+        ({"own_method": {"kind": "lora", "size": 4}, "size": "budget"}, "size is in own_method already"),
         ({"method": METHODS["pals-204"].with_options(size=60), "size": 120}, "size=120 contradicts the size 60"),
         ({"method": PAL("mine", size=24), "size": 60}, "size=60 contradicts the size 24 .*'mine'"),
     ],
@@ -110,8 +113,10 @@ from palslib.methods.adaptation import Adaptation
 from palslib.methods.method import Method
 
 class Moved(Adaptation):
+    factor = 2
+
     def value(self, layer, v, h):
-        return v * 2
+        return v * self.factor
 
 @dataclass(frozen=True, kw_only=True)
 class OnValues(Method):
@@ -122,9 +127,9 @@ class OnValues(Method):
 """
 
 
-def cell(number: int, returned: str = "v * 2") -> Method:
+def cell(number: int, old: str = "", new: str = "") -> Method:
     """The method that a cell of a notebook defines, perhaps with another line."""
-    source, name, space = SOURCE.replace("v * 2", returned), f"<cell {number}>", {"__name__": "__main__"}
+    source, name, space = SOURCE.replace(old, new), f"<cell {number}>", {"__name__": "__main__"}
     linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
     exec(compile(source, name, "exec"), space)
     return space["OnValues"]("mine")
@@ -134,8 +139,9 @@ def test_a_method_whose_code_was_changed_is_not_given_its_old_result(tmp_path):
     """Run again as it was, its record is found; a cell that was edited asks for another folder."""
     first, again = (train(config(cell(number), folder=str(tmp_path)))["results"]["last"] for number in range(2))
     assert first == again
-    with pytest.raises(ValueError, match="method"):
-        train(config(cell(2, returned="v + 1"), folder=str(tmp_path)))
+    for number, change in enumerate([("v * self", "v + self"), ("factor = 2", "factor = 3")], 2):
+        with pytest.raises(ValueError, match="method"):
+            train(config(cell(number, *change), folder=str(tmp_path)))
 
 
 def test_a_cell_that_is_run_again_does_not_orphan_the_models_before_it(tmp_path):
@@ -205,3 +211,28 @@ def test_what_is_wrong_with_a_method_is_said_when_it_is_built():
     for message, method in wrong.items():
         with pytest.raises(ValueError, match=message):
             MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte"])
+    with pytest.raises(ValueError, match="its terms do not grow"):
+        fit_budget(Miscounted("mine", size=4))
+    with pytest.raises(ValueError, match="owner of a term"):
+        Term("A", "dr", 24, "layer")
+
+
+def test_nothing_is_done_behind_the_back_of_a_class_of_ones_own():
+    """What it adds to LoRA would be lost in a merge. It sees no padding, as in bf16 on a CPU other methods may."""
+    lengths = []
+
+    class Updates(lora.LowRankUpdates):
+        def on_top(self, states, rows):
+            lengths.append((len(states[-1]), sum(rows.lengths)))
+            return states[-1]
+
+    class Longer(LoRA):
+        def build(self, encoder, pooler, shared=None):
+            return Updates(self, encoder, pooler)
+
+    model = MultiTaskModel.from_backbone(tiny_encoder(), Longer("longer", size=4), ["rte"])
+    with torch.autocast("cpu", torch.bfloat16):
+        logits_of(model)
+    assert lengths == [(18, 18)]
+    with pytest.raises(ValueError, match="cannot be merged"):
+        model.merged("rte")

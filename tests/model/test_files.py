@@ -68,14 +68,15 @@ def test_a_task_s_file_and_a_run_s_folder_are_models(model, saved, tmp_path, cap
 
 def test_an_output_file_is_new(saved, tmp_path, capsys):
     files = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
-    for name in files:
-        ROWS.to_csv(name, index=False)
+    for name, table in zip(files, [ROWS, ROWS.assign(more=1)], strict=True):
+        table.to_csv(name, index=False)
     (out := tmp_path / "out.csv").write_text("mine")
     call = ["predict", str(saved / "model"), *files, "--task", "mood", "--output", str(out)]
     assert main(call) == 2 and "does not exist yet" in capsys.readouterr().err and out.read_text() == "mine"
     out.unlink()
     assert main(call) == 0 and capsys.readouterr().out == ""
     assert pd.read_csv(out)["file"].tolist() == [name for name in files for _ in range(30)]
+    assert list(pd.read_csv(out))[:6] == ["file", "id", "tweet", "more", "predicted", "p(bad)"]
 
 
 def test_files_are_scored_side_by_side(model, saved, tmp_path, capsys, monkeypatch):
@@ -120,14 +121,16 @@ def test_what_is_refused(model, tmp_path, content, task, message):
 
 def test_a_file_is_read_as_in_training_where_its_ending_is_the_same(model, tmp_path):
     """With the separator, quotation marks and encoding of the task's files; another kind of file with its own. A task
-    that a config describes knows its file's ending, too."""
+    that a config describes knows its file's ending, too, and so does a saved one."""
     own = replace(MOOD, separator=";", encoding="cp1252", files="", data="mood.csv")
     task = RunConfig(tasks=(own,)).task("mood")
-    other = MultiTaskModel(model.backbone, model.method, [task], tokenizer=model.tokenizer)
+    other, plain = (MultiTaskModel(model.backbone, model.method, [t], tokenizer=model.tokenizer) for t in (task, own))
+    plain.save_pretrained(tmp_path / "plain")
     (tmp_path / "a.csv").write_bytes("id;tweet\n1;für\n".encode("cp1252"))
     (tmp_path / "b.tsv").write_text("id\ttweet\n1\tfür\n")
     (tmp_path / "c.csv").write_text("tweet|id\n“für|1\n")
     for name, reading in (("a.csv", {}), ("b.tsv", {}), ("c.csv", {"separator": "|", "encoding": "utf-8"})):
-        assert other.predict_file(tmp_path / name, **reading)["tweet"][2].endswith("für")
+        for one in (other, MultiTaskModel.from_pretrained(tmp_path / "plain")):
+            assert one.predict_file(tmp_path / name, **reading)["tweet"][2].endswith("für")
     with pytest.raises(ValueError, match="unknown option 'seperator': did you mean 'separator'"):
         other.predict_file(tmp_path / "a.csv", seperator=",")

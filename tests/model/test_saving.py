@@ -108,6 +108,8 @@ def test_fingerprint_is_of_all_that_is_shared(shape):
         randomise(part)
         seen.add(model.fingerprint())
     assert len(seen) == 4
+    own = {tiny_model("fine-tuned", shape, seed=seed).fingerprint() for seed in (0, 1)}  # nobody reads a new pooler
+    assert len(own) == 1
 
 
 def test_refused_files(tmp_path):

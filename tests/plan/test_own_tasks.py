@@ -110,6 +110,9 @@ def test_a_moved_project_resumes(tmp_path, monkeypatch, shape):
     begun = train(settings(first), on_step=lambda run: run.step < 2)  # in a folder with the key in its name
     first.rename(second)
     (second / "bert" / "note.md").write_text("mine")
+    for name in ("palslib.lock", "model.safetensors"):  # another run, whose folder lies among the data
+        (second / "data" / "run").mkdir(exist_ok=True)
+        (second / "data" / "run" / name).touch()
     again, now = train(settings(second)), settings(second)
     assert begun["key"] == again["key"] and len(list((second / "runs" / "train").iterdir())) == 1
     key, earlier = now.keys
