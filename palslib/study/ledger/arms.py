@@ -113,7 +113,8 @@ def _arms(records: list[dict]) -> list[str]:
     sizes = [config["size"] for config in configs if isinstance(config["size"], str) and not config["own_method"]]
     usual["size"] = mode(sizes or ["budget"])
     methods = [config["method"] for config in configs]
-    own = settings[["adaptation_rate", "kind"]].groupby(methods).agg(mode)  # as one that adds nothing has neither
+    kinds = [config["own_method"].get("kind") for config in configs]
+    own = settings[["adaptation_rate"]].assign(kind=kinds).groupby(methods).agg(mode)  # what adds nothing has no rate
     return [
         _arm(record, usual | own.loc[method].to_dict()) if arm is None else arm
         for record, method, arm in zip(records, methods, stated, strict=True)
@@ -127,8 +128,11 @@ def _arm(record: dict, usual: dict[str, str]) -> str:
     usual_size, row = "paper" if config["own_method"] else usual["size"], METHODS.get(config["method"])
     if (row is None or row.has_size) and config["size"] not in (None, usual_size):
         options["size"] = config["size"]
-    words = {name: _text(value) for name, value in options.items() if name != "kind"}
-    words |= {name: text for name, text in settings_of(record).items() if text != usual.get(name, text)}
+    words = {name: _text(value) for name, value in options.items() if (name, value) != ("kind", usual["kind"])}
+    settings = settings_of(record)
+    if len(config["tasks"]) == 1:
+        del settings["content"]  # the models for one task each of an arm differ in it
+    words |= {name: text for name, text in settings.items() if text != usual.get(name, text)}
     return " ".join([config["method"], *sorted(f"{name}={text}" for name, text in words.items())])
 
 
@@ -140,7 +144,7 @@ def settings_of(record: dict) -> dict[str, str]:
     changing = config["own" if config["data"] in ("synthetic", "glue") else "tasks"]
     hashes = {name: text for name, text in record.get("content", {}).items() if name.split("/")[0] in changing}
     values |= {"precision": record["precision"], "rows": record.get("data", {}).get("train"), "content": hashes}
-    values |= {"kind": config["own_method"].get("kind"), "code": record.get("content", {}).get("method")}
+    values["code"] = record.get("content", {}).get("method")
     values["evaluate_every"] = config["evaluate_every"] if config["patience"] else None
     values["weights of start"] = record.get("content", {}).get("start")  # in no name: each seed may have its own
     if len(config["tasks"]) == 1:  # the models for one task each of an arm differ in these
@@ -151,7 +155,7 @@ def settings_of(record: dict) -> dict[str, str]:
 
 def check_alike(what: str, runs: list[dict]) -> None:
     """Raises ValueError, naming their files, where runs of one arm and seed differ in a setting."""
-    settings = [settings_of(run) | {"schedule": run["config"]["schedule"]} for run in runs]
+    settings = [settings_of(run) | {name: run["config"][name] for name in ("schedule", "own_method")} for run in runs]
     if any(others != settings[0] for others in settings):
         files = ", ".join(run.get("file", run["config"]["method"]) for run in runs)
         raise ValueError(f"{what}: different runs of one seed, {files}: leave one of them out")
