@@ -182,6 +182,8 @@ class Predict:
 
         tables = {file: model.predict_file(file, **options) for file in self.files}
         table = pd.concat(tables, names=["file"]).reset_index("file", allow_duplicates=True)
+        new = table.columns.isin(tables[self.files[0]].loc[:, "predicted":])
+        table = table.iloc[:, new.argsort(kind="stable")]  # other columns of later files come before these, too
         table = table.iloc[:, 0 if len(tables) > 1 else 1 :]  # the name of a single file is left out
         csv = table.to_csv(index=False)
         if "\r" in csv:  # ends a row for many readers, and pandas does not put it in quotation marks by itself
@@ -191,14 +193,15 @@ class Predict:
 
 @dataclass(frozen=True)
 class Evaluate(Predict):
-    """Scores a model on files or splits, side by side: the task's metrics and, for classes, macro F1, precision and
-    recall of each class, in percent. A file may also be a name with {split}, or data that `train` takes (glue)."""
+    """Scores a model on files or splits, side by side: the task's metrics and, for classes, also accuracy, Matthews,
+    F1, macro F1, precision and recall of each class, in percent. A file may also be a name with {split}, or data that
+    `train` takes (glue)."""
 
     label: str | None = None
     """The column of the label; None: as in training."""
     splits: tuple[str, ...] = ()
     """Splits of each file, to be scored separately (train validation test); none: all rows of a file."""
-    skip_unlabelled: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    skip_unlabelled: bool = False
     """Leave out rows without a label, which is an error unless it was done in training."""
 
     def run(self) -> None:

@@ -97,7 +97,7 @@ class Heads:
     rows: int = 500
     """The most dev rows of each task to use in the evaluations without heads."""
     texts: int = 4
-    """Dev examples of every task for the attention maps."""
+    """Dev examples of every task for the attention maps; all tasks read them all."""
     precision: Literal["float32", "bf16"] = "float32"
     """Precision of the evaluations."""
 

@@ -3,8 +3,8 @@
     python tests/training/attack_runs.py --seed 1 --fraction 1.0
 
 Runs and saves are killed before any file-system event, by the kernel in the middle of a write, or asked to end. `same
-bits`: the run ended with the weights of one that nothing had befallen, and with nothing else in its folder. Saved
-models are damaged: `refused` names the file. The other outcomes are defects. For a record, the properties of
+bits`: the run ended with the weights and predictions of one that nothing had befallen, and nothing else in its folder.
+Saved models are damaged: `refused` names the file. The other outcomes are defects. For a record, the properties of
 `test_bad_inputs.py` are tried with other inputs, ten times as many with PALSLIB_SLOW=1. (`test_checkpoints.py` damages
 checkpoints; `test_one_writer.py` starts a run twice.)
 """
@@ -130,15 +130,21 @@ KINDS = {killed_at_an_event: 100, killed_in_a_write: 60, asked_to_end: 40}
 
 
 def outcome(kind, name: str, folder: Path, whole: Path, draw: Random) -> str:
-    """A work is attacked, taken to its end, and compared with one that was not."""
-    struck, last = kind(name, folder, draw), end(start(name, folder))
+    """A work is attacked, anew if it ended before it was struck, taken to its end, and compared with one that was
+    not."""
+    struck = 0
+    while struck == 0:
+        shutil.rmtree(folder, ignore_errors=True)
+        struck = kind(name, folder, draw)
+    last = end(start(name, folder))
     if -signal.SIGALRM in (struck, last):
         return "hang"
     if last != 0:
         return "error"
     if files_in(folder) != files_in(whole):
         return "left over"
-    pairs = [(path, folder / path.relative_to(whole)) for path in whole.rglob("*.safetensors")]
+    compared = (path for path in whole.rglob("*") if path.suffix in (".safetensors", ".npz"))
+    pairs = [(path, folder / path.relative_to(whole)) for path in compared]
     return "same bits" if all(filecmp.cmp(*pair, shallow=False) for pair in pairs) else "other bits"
 
 

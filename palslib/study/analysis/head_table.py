@@ -32,11 +32,13 @@ def maps_of(model, tokenizer, data: str = "synthetic", rows: int = 4) -> Maps:
     """The maps of every task, and of the plain backbone, on `rows` dev examples of each task.
 
     All tasks get the same texts: maps of sentences and of pairs, which differ in length and form, cannot be compared.
+    Pairs of a task that encodes its two texts apart are given apart.
     """
     texts, see = [], partial(attention_maps, model, max_length=model.max_length)
     for task in model.tasks.values():
         frame = load_rows(task, data, task.evaluation[0]).head(rows)
-        texts += frame[list(task.texts)].itertuples(index=False, name=None)
+        pairs = list(frame[list(task.texts)].itertuples(index=False, name=None))
+        texts += [(text,) for pair in pairs for text in pair] if task.apart else pairs
     return {task: [see(task, tokenizer, *pair) for pair in texts] for task in (None, *model.tasks)}
 
 

@@ -201,6 +201,7 @@ def explore_schedules(schedule: str = "annealed", sizes: dict[str, int] = GLUE_T
         headers = ["task", "examples", f"p in epoch {epoch}", "steps expected", "steps drawn", "passes"]
         now = f"; here α = {annealed_alpha(epoch, epochs):.3f}" if schedule == "annealed" else ""
         image.draw(lambda figure: plan_panels(frame, figure.subplots(1, 2)))
-        numbers.value = f"<p>{escape(SCHEDULES[schedule])}{now}</p>{table(headers, lines)}"
+        words = SCHEDULES[schedule] if alpha in (None, 1) else f"p ∝ N^{alpha:g}"
+        numbers.value = f"<p>{escape(words)}{now}</p>{table(headers, lines)}"
 
     return Explorer("schedules", c, [numbers, image]).follow(update)

@@ -132,22 +132,24 @@ class TrainingExplorer(Explorer):
         return not stop
 
     def show_record(self, record: dict) -> None:
-        """Shows a run by its record, which has only the losses at evaluations."""
+        """Shows a run by its record, which has only mean losses, between evaluations."""
         history, config = record["history"], record["config"]
         points = [(point["step"], task, loss) for point in history for task, loss in point["loss"].items()]
         losses = pd.DataFrame(points, columns=["step", "task", "loss"])
-        self.show(losses, history, record["sampling"]["drawn"], config["batch_size"])
+        self.show(losses, history, record["sampling"]["drawn"], config["batch_size"], "mean loss at the end")
         self.bar.value = history[-1]["step"]
 
-    def show(self, losses: pd.DataFrame, history: list[dict], drawn: dict[str, int], batch_size: int) -> None:
-        """Updates table and picture. Scores are in percent."""
+    def show(
+        self, losses: pd.DataFrame, history: list[dict], drawn: dict, batch_size: int, loss: str = "latest loss"
+    ) -> None:
+        """Updates table and picture. Scores are in percent. `loss` names the last loss of each task."""
         latest, rows = losses.groupby("task")["loss"].last(), []
         for task, steps in drawn.items():
             metric = name_of(self.tasks[task], self.tasks[task].metrics[0])
             score = f"{shown_score(history[-1]['scores'][task][metric])} ({metric})" if history else "–"
-            loss = f"{latest[task]:.3f}" if task in latest else "–"
-            rows.append([task_name(task), f"{steps:,}", f"{steps * batch_size:,}", loss, score])
-        headers = ["task", "steps", "steps × batch", "latest loss", "dev score (%)"]
+            last = f"{latest[task]:.3f}" if task in latest else "–"
+            rows.append([task_name(task), f"{steps:,}", f"{steps * batch_size:,}", last, score])
+        headers = ["task", "steps", "steps × batch", loss, "dev score (%)"]
         self.numbers.value = table(headers, rows)
         self.picture.draw(lambda figure: draw_progress(losses, main_curves(history), figure.subplots(1, 2)))
 

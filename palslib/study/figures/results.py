@@ -99,7 +99,7 @@ def difference_rows(frame: pd.DataFrame, names: Iterable[str], ax: Axes, what: s
 def answer_rows(frame: pd.DataFrame, ax: Axes) -> None:
     """The answers of `results.answer.answered` as intervals, one in each row; a hollow diamond is the difference
     without RTE, the smallest of the dev sets."""
-    names = frame["compared"] + "\n(" + frame["study"] + ")"
+    names = frame["compared"] + "\n(" + frame["study"] + (100 * frame["level"]).map(", {:g} %)".format)
     difference_rows(frame, names, ax, "points of the mean of eight tasks")
     places = np.arange(len(frame))[::-1] + 0.18
     style = {"marker": "D", "s": 22, "facecolor": "white", "edgecolor": _OURS, "zorder": 3}

@@ -64,6 +64,7 @@ CHANGES = [
     # Round robin gives 60,000 / 8 = 7,500 steps a task; 7,500 · 32 / 2,490 = 96.39 passes over RTE, 0.61 over MNLI
     (explore_schedules, {"schedule": "round-robin"}, "RTE 2,490 0.1250 7,500 7,500 96.39"),
     (explore_schedules, {"schedule": "proportional", "sizes": "mnli=300 rte=100"}, "MNLI 300 0.7500"),
+    (explore_schedules, {"schedule": "proportional", "sizes": "mnli=300 rte=100", "alpha": 0}, "p ∝ N^0 task"),
     (explore_schedules, {"schedule": "proportional", "sizes": "mnli=300 rte=100", "alpha": 0}, "MNLI 300 0.5000"),
     (explore_schedules, {"sizes": " rte=2,490, cola=8_551\nmnli=392702; "}, "CoLA 8,551"),  # as people write them
 ]

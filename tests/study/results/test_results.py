@@ -306,7 +306,7 @@ def test_figures_draw_what_there_is():
     acting_panels(*acting(runs("pals-204", 60.0, 60.0, off=-0.1)), axes := plt.subplots(1, 2)[1])
     assert len(axes[0].lines[0].get_xdata()) == 2 and [text.get_text() for text in axes[0].texts] == ["1 ×"]
     answer_rows(answer.answered(RECORDS, confirmed(pals=1.0)), ax := plt.subplots()[1])
-    assert names(ax)[0] == "PALs − sharing everything\n(second study)"
+    assert names(ax)[0] == "PALs − sharing everything\n(second study, 99.5 %)"
     for records in ([], RECORDS[:1]):
         forest(tables.against(records), tables.LABELS, "shared", plt.subplots()[1])
         task_forest(tables.task_differences(records, "pals-204", "shared"), plt.subplots()[1])
