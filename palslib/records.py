@@ -83,7 +83,7 @@ def make_record(run) -> dict:
             "cut_dev": {t: {s: d.cut for s, d in splits.items()} for t, splits in run.dev_data.items()},
         },
         "sampling": {
-            "expected": plan.expected_steps(),
+            "expected": plan.expected_steps(run.step),
             "drawn": plan.drawn_steps(run.step),
             "passes": plan.passes(run.step),
         },

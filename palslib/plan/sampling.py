@@ -185,12 +185,12 @@ class TrainingPlan:
         passes, places = np.divmod(np.arange(turn * batch, (turn + 1) * batch), size)
         return np.concatenate([self._permutation(task, p)[places[passes == p]] for p in np.unique(passes).tolist()])
 
-    def expected_steps(self) -> dict[str, float]:
-        """The expected number of steps of each task (the mean over seeds)."""
-        totals = dict.fromkeys(self.sizes, 0.0)
+    def expected_steps(self, until: int | None = None) -> dict[str, float]:
+        """The expected number of each task's steps (the mean over seeds) among the first `until` (by default all)."""
+        totals, until = dict.fromkeys(self.sizes, 0.0), self.steps if until is None else until
         for first, last in self._epoch_bounds():
             for task, p in self.probabilities(first).items():
-                totals[task] += p * (last - first)
+                totals[task] += p * max(0, min(last, until) - first)
         return totals
 
     def drawn_steps(self, until: int | None = None) -> dict[str, int]:
