@@ -201,7 +201,7 @@ class Evaluate(Predict):
     """The column of the label; None: as in training."""
     splits: tuple[str, ...] = ()
     """Splits of each file, to be scored separately (train validation test); none: all rows of a file."""
-    skip_unlabelled: bool = False
+    skip_unlabelled: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Leave out rows without a label, which is an error unless it was done in training."""
 
     def run(self) -> None:

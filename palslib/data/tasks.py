@@ -235,7 +235,8 @@ BUILT_IN = {name: task for suite in SUITES.values() for name, task in suite.item
 
 def get_task(task: str | Task, data: str | Path = "synthetic", own: Iterable[str] = ()) -> Task:
     """A `Task` itself, the built-in task of that name, or that of a file `<name>.csv` (or with another ending in
-    `SUFFIXES`), which is in the folder `data` or is `data`, with columns `text` and `label` and the classes that occur.
+    `SUFFIXES`), which is in the folder `data` or is `data` (perhaps with `{split}` in its name: a file for each split),
+    with columns `text` and `label` and the classes that occur.
 
     Raises ValueError for an unknown name, listing the names in `data` and `own` as well as the built-in ones, and
     FileNotFoundError if `data` is a path that does not exist.
@@ -245,7 +246,7 @@ def get_task(task: str | Task, data: str | Path = "synthetic", own: Iterable[str
     if check_task_name(task) in BUILT_IN:
         return BUILT_IN[task]
     source = Path(sources.locate(data))
-    alone = source.is_file() or "{split}" in source.name
+    alone = source.is_file() or "{split}" in str(source)
     files = [source] if alone else sorted(path for path in source.glob("*") if path.is_file())
     files = [path for path in files if sources.ending(path) in sources.SUFFIXES]
     named = [path for path in files if name_of(path) == task]

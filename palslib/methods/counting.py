@@ -111,13 +111,13 @@ def fit_budget(
     def cost(size: int) -> int:
         return count_parameters(method, backbone, num_tasks, size=size, **kept).added
 
-    if cost(step) == cost(1_000 * step):
-        raise ValueError(f"the size of {method.name!r} cannot be fitted: its terms do not grow with it")
     if cost(step) > added:
         raise ValueError(
             f"no size of {method.name!r} fits {added:,} parameters for {num_tasks} tasks on {backbone.name}: "
             f"the smallest, s={step}, adds {cost(step):,}"
         )
+    if cost(1_000_000 * step) <= added:
+        raise ValueError(f"the size of {method.name!r} cannot be fitted: its terms do not grow with it")
     size = step
     while cost(size + step) <= added:
         size += step

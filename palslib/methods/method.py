@@ -211,7 +211,7 @@ class Method:
     def shared_layers(self, num_layers: int) -> int:
         """The number of leading layers that compute the same for every task: those before the first adapted layer."""
         adapted = self.adapted_layers(num_layers)
-        return 0 if self.copies_backbone else adapted[0] if adapted else num_layers
+        return 0 if self.copies_backbone else min(adapted) if adapted else num_layers
 
     def with_options(self, **options) -> "Method":
         """The same method with other options. Raises ValueError for an option that it does not take."""

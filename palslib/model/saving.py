@@ -123,7 +123,7 @@ def save_pretrained(model, folder: str | Path, model_card_kwargs: dict | None = 
 
 def _as_saved(task: Task) -> dict:
     """A task without the paths of this machine, but with the name of its file, which says how it is read."""
-    name = Path(task.data).name if ending(task.data) in SUFFIXES else ""
+    name = Path(task.data).name if ending(task.data) in SUFFIXES and not task.built_in else ""
     return asdict(task) | {"data": "", "files": task.files or name}
 
 

@@ -120,7 +120,7 @@ class RunConfig:
     """Gradient Episodic Memory: examples stored of each of this run's tasks (not of those that come with `start`). A
     gradient that points against that of another task's examples is changed so that it does not. 0: no memory."""
     memory_margin: Annotated[Number, Field(ge=0, le=1_000_000)] = 0.5
-    """Gradient Episodic Memory: a gradient that is changed gets at least so much of every memory's gradient."""
+    """Gradient Episodic Memory: at least this multiple of each memory's gradient is added to one that is changed."""
     memory_over: Literal["trained", "shared"] = "trained"
     """Gradient Episodic Memory: the parameters whose gradients are compared, either all `trained` ones (everything, if
     nothing is frozen) or only those that are also `shared` by the tasks."""
@@ -396,7 +396,7 @@ def _method_fields(method: Method, named: dict) -> dict:
     listed = type(row) is type(method)
     usual = vars(row) if listed else {field.name: field.default for field in fields(method)}
     options = {name: getattr(method, name) for name in method.options()}
-    resized = options.get("size") != usual.get("size")  # by which `inner` would be scaled, if it were not named
+    resized = listed and options.get("size") != usual.get("size")  # by which `inner` would be scaled, if not named
     changed = {k: value for k, value in options.items() if value != usual[k] or (k == "inner" and resized)}
     changed = json.loads(json.dumps(changed))  # with lists for tuples, as in a config that is read from a file
     if isinstance(size, int) and changed.get("size", size) != size:

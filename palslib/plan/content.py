@@ -59,14 +59,14 @@ def _sources(kind: type) -> Iterator[str]:
 
 
 def _method_content(method) -> str:
-    """A hash of a user's own method: its options, and functions and constants of its class and of those that `build`
-    makes."""
+    """A hash of a user's own method: its options, and the functions, numbers and texts of its class and of the classes
+    that `build` uses."""
     used = inspect.getclosurevars(type(method).build).globals.values()
     own = [one for one in used if inspect.isclass(one) and one.__module__ == type(method).__module__]
     kinds = (type(method), *own)
-    values = {name: value for kind in kinds for name, value in vars(kind).items() if not name.startswith("__")}
-    told = {"kind", *method.options()}
-    constants = [f"{k}={v!r}" for k, v in values.items() if isinstance(v, (int, float, str, tuple)) and k not in told]
+    options = {"kind", *method.options()}
+    values = [(k, v) for kind in kinds for k, v in vars(kind).items() if not k.startswith("__") and k not in options]
+    constants = [f"{name}={value!r}" for name, value in values if isinstance(value, (int, float, str))]
     return digest(repr(method), *(source for kind in kinds for source in _sources(kind)), *constants)
 
 
