@@ -145,7 +145,7 @@ sh = $(shell { $(1); } >/dev/null 2>&1 && echo yes)
 REMOVE := remove it (rm -rf $(VENV)) and call make again
 
 preflight:
-	$(if $(call sh,test ! -e $(VENV) || $(PY) -c '$(NEW_ENOUGH)'),,$(error The Python in $(VENV) is gone or too old: $(REMOVE)))
+	$(if $(call sh,test ! -e $(VENV) || $(PY) -c 'import pip; $(NEW_ENOUGH)'),,$(error The Python in $(VENV) is gone, too old or without pip: $(REMOVE)))
 	$(if $(call sh,test -e $(PY) || $(PYTHON) -c '$(NEW_ENOUGH)'),,$(error Python 3.11 or newer is needed, with its venv \
 		module, but '$(PYTHON)' is $(or $(shell $(PYTHON) --version 2>/dev/null),missing): install it, or name one with PYTHON=...))
 	@:

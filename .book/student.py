@@ -23,17 +23,21 @@ SOLUTION = re.compile(r"<details><summary>Solution</summary>\s*(.*?)\s*</details
 ANSWER = re.compile(r"<!-- answer: (\S+) -->\s*")
 CHECK = """import hashlib
 
-for number, right in {hashes}.items():
-    if answers[number] is None:
-        continue
+
+def check(number, right):
+    if my_answers[number] is None:
+        return
     try:
-        answer = float(answers[number])
+        answer = float(my_answers[number])
     except (TypeError, ValueError):
-        print(f"exercise {{number}}: give a number, not {{answers[number]!r}}")
-        continue
+        return print(f"exercise {{number}}: give a number")
     forms = [f"{{answer:.15g}}", *(f"about {{factor * answer:.2g}}" for factor in (0.99, 1, 1.01))]
     hashes = [hashlib.sha256(f"{{number}}: {{form}}".encode()).hexdigest() for form in forms]
-    print(f"exercise {{number}}:", "right" if right in hashes else "not yet")"""
+    print(f"exercise {{number}}:", "right" if right in hashes else "not yet")
+
+
+for pair in {hashes}.items():
+    check(*pair)"""
 
 
 def check(answers: dict[int, str]):
@@ -81,7 +85,7 @@ def main() -> Path:
                 exercises = place if SOLUTION.search(cell.source) else exercises
                 cell.source = carried(SOLUTION.sub("*Your answer:*", cell.source), folder)
         answers = numbers(texts)
-        own = f"answers = {dict.fromkeys(answers)}  # your numbers in place of None"
+        own = f"my_answers = {dict.fromkeys(answers)}  # your numbers in place of None"
         notebook.cells[exercises + 1 : exercises + 1] = [nbformat.v4.new_code_cell(own), check(answers)]
         nbformat.write(notebook, folder / path.name)
         text = "\n\n".join(f"## Exercise {n}\n\n{ANSWER.sub('', text)}" for n, text in enumerate(texts, start=1))
@@ -111,7 +115,7 @@ def grade(folder: Path) -> None:
         notebook.cells.append(check(answers))
         with tempfile.TemporaryDirectory() as place:
             nbformat.write(notebook, Path(place, "copy.ipynb"))
-            result = run_notebook(Path(place, "copy.ipynb"), Path(place, "run.ipynb"))
+            result = run_notebook(Path(place, "copy.ipynb"), Path(place, "run.ipynb"), limit=600)
         failed = f"  stopped at {result['error'].splitlines()[0]}" if result["error"] else ""
         right = result["headline"].count(": right")
         print(f"{path.relative_to(folder)!s:{width}}  {right} of {len(answers)}{failed}", flush=True)

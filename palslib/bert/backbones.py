@@ -120,6 +120,7 @@ def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
     Transformers' own error with a note.
     """
     import torch
+    from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
     from transformers import AutoModel
     from transformers.utils import logging
 
@@ -127,7 +128,10 @@ def load_encoder(backbone: str, seed: int = 0, weights: str = "pretrained"):
     from palslib.bert.minbert import MinBert
 
     check_name("weights", weights, ("pretrained", "random"))
-    logging.disable_progress_bar()  # only the bar for reading weights, which takes a second; downloads keep theirs
+    downloads = not are_progress_bars_disabled()
+    logging.disable_progress_bar()  # the bar for reading weights, which takes a second
+    if downloads:  # which keep their bars
+        enable_progress_bars()
     ours, backbone = backbone.startswith(MINBERT), plain(backbone)
     config = load_config(backbone)  # first, so that its errors name the configuration
     if backbone == "tiny" or weights == "random":
@@ -145,7 +149,8 @@ def _pretrained(backbone: str):
     from transformers import AutoModel
     from transformers.utils import logging
 
-    safely = {"weights_only": True, "trust_remote_code": False}  # no code of a pickle or a folder is run
+    # No code of a pickle or a folder is run.
+    options = {"weights_only": True, "trust_remote_code": False, "output_loading_info": True}
     with _reading("the weights", backbone) as location:
         if backbone == "minilm":
             with open(Path(location) / "model.safetensors", "rb") as file:
@@ -156,7 +161,8 @@ def _pretrained(backbone: str):
         before = logging.get_verbosity()
         logging.set_verbosity_error()  # no report on heads for other tasks; what does not fit is refused below
         try:
-            encoder, info = AutoModel.from_pretrained(location, dtype=torch.float32, output_loading_info=True, **safely)
+            with torch.random.fork_rng(devices=[]):  # Transformers draws a pooler that is missing
+                encoder, info = AutoModel.from_pretrained(location, dtype=torch.float32, **options)
         finally:
             logging.set_verbosity(before)
     missing, parts = set(info["missing_keys"]), {name for name, _ in encoder.named_children()}

@@ -260,8 +260,8 @@ class Rows:
 
     def take(self, rows) -> tuple["Rows", torch.Tensor]:
         """Some rows of the caller's batch as a batch of their own, and the indices (n,) of their pieces among the N."""
-        row_of, starts, device = self.order.argsort().tolist(), self.starts.tolist(), self.input_ids.device
-        chosen = [row_of[row] for row in rows]
+        row_of, starts, device = self.order.argsort().numpy(force=True), self.starts.tolist(), self.input_ids.device
+        chosen = row_of[rows.tolist() if hasattr(rows, "tolist") else list(rows)].tolist()  # numbers, or a mask
         of_row = [torch.arange(starts[i], starts[i] + self.lengths[i]) for i in chosen]
         pieces = torch.cat([torch.arange(0), *of_row]).to(device)
         own = {name: getattr(self, name)[pieces] for name in ("input_ids", "token_type_ids", "positions")}

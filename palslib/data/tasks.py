@@ -101,7 +101,7 @@ class Task:
             self._check("positive", len(self.labels) == 2, "class of a task that has two")
             check_name(f"positive class of task {self.name!r}", self.positive, self.labels)
         if self.is_regression and self.metrics is Task.metrics:  # nobody has asked for them
-            object.__setattr__(self, "metrics", OF_SCORES)
+            object.__setattr__(self, "metrics", OF_SCORES[:2])
         for metric in self.metrics:
             valid = OF_SCORES if self.is_regression else [m for m in OF_CLASSES if m != "f1" or len(self.labels) == 2]
             more = () if self.is_regression or metric == self.metrics[0] else BY_CLASS

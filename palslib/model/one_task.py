@@ -28,7 +28,7 @@ class OneTask(nn.Module):
         self.model, self.task, self.training = model, task, model.training
 
     def forward(self, input_ids, attention_mask=None, token_type_ids=None, labels=None):
-        """The model's output; logits of a score are on the task's own scale, as the labels are.
+        """The model's output; logits of a score are on the task's own scale, as the labels are, its loss is not.
 
         Args:
             input_ids, attention_mask, token_type_ids: a padded batch, (B, S); (2B, S) for a task that encodes the texts
@@ -57,6 +57,8 @@ def merged(model: nn.Module, task: str) -> nn.Module:
     config.num_labels = known.num_outputs
     config.id2label = dict(enumerate(known.labels or [task]))
     config.label2id = {label: i for i, label in config.id2label.items()}
+    config.problem_type = "regression" if known.is_regression else "single_label_classification"
+    config.classifier_dropout = model.head_dropout
     with new_weights(0):  # which are then replaced
         plain = AutoModelForSequenceClassification.from_config(config, dtype=model.dtype).eval().to(model.device)
     encoder = getattr(adaptation, "backbone", model.backbone)

@@ -40,7 +40,7 @@ CARD = """{% macro cell(text) %}{{ text | replace("|", "&#124;") | replace("\\n"
 
 # {{ tasks | length }} tasks on one {{ backbone }}
 
-{{ method }}: every task has a few parameters of its own, and all share the rest, as in *BERT and PALs* (Stickland &
+{{ method }}: each task has parameters of its own beside those that all share, as in *BERT and PALs* (Stickland &
 Murray 2019, {{ paper_url }}). Made with the Python package `palslib`.
 
 ```python
@@ -186,7 +186,7 @@ def from_pretrained(cls, folder: str | Path, **options):
     saved = check_files(here)
     if "method" not in saved:
         raise ValueError(f"{here} holds a backbone without tasks: give it as backbone")
-    config = AutoConfig.from_pretrained(here)
+    config = AutoConfig.from_pretrained(here, trust_remote_code=False)
     with torch.random.fork_rng(devices=[]):  # Transformers draws weights, which are then replaced
         if saved["minbert"]:
             encoder = MinBert(config, pooler=not saved["pooler_is_new"])
@@ -309,7 +309,7 @@ def load_task(model, path: str | Path) -> str:
         raise ValueError(f"{path.name} was trained with another tokenizer: this model's word pieces are others")
     if here := model.tasks.get(task.name):
         _check_alike(path, task, here)
-        task = replace(task, data=here.data, class_weights=here.class_weights)  # only training needs these
+        task = replace(task, data=here.data, files=here.files, class_weights=here.class_weights)  # as in this model
     parts = model.new_parts(task)
     torch.nn.ModuleDict(parts).load_state_dict(tensors)
     model.put(task, parts)

@@ -35,16 +35,18 @@ def _explain(error: Exception, notebook) -> str:
     return "\n    ".join([f"cell {started[-1]}" if started else "the start", *end])
 
 
-def run_notebook(path: Path, out: Path, parameters: Mapping | None = None, progress: bool = False) -> dict:
+def run_notebook(
+    path: Path, out: Path, parameters: Mapping | None = None, progress: bool = False, limit: int | None = None
+) -> dict:
     """Executes a notebook with papermill and writes the executed copy to `out`, even if a cell fails.
 
     Returns the notebook's `name`, the wall-clock `seconds`, kernel start included, the number of code `cells` that ran,
     the `headline`, what the last cell tagged so printed (as one line; empty if there is none), and the `error`: of a
     failure the cell's number, and below it the end of the traceback; else empty.
 
-    `out` appears only when the run is over. The working folder does not change. `check` refuses parameters that the
-    notebook does not have; without `check`, the notebook's second cell, `begin`, fails for them. Raises ValueError
-    where `out` is another file than an earlier copy.
+    `limit`: the seconds that one cell may take. `out` appears only when the run is over. The working folder does not
+    change. `check` refuses parameters that the notebook does not have; without `check`, the notebook's cell with
+    `begin` fails for them. Raises ValueError where `out` is another file than an earlier copy.
     """
     if out.is_symlink() or (out.exists() and b'"papermill"' not in out.read_bytes()):
         raise ValueError(f"{out} is not a copy that palslib executed: give another folder")
@@ -60,6 +62,7 @@ def run_notebook(path: Path, out: Path, parameters: Mapping | None = None, progr
             language="python",
             progress_bar={"desc": path.stem, "leave": False} if progress else False,
             store_widget_state=False,
+            execution_timeout=limit,
             extra_arguments=["--log-level=CRITICAL"],  # the kernel's own words, as on its end, are not the notebook's
         )
     except Exception as error:  # a failing cell or a dead kernel: the copy so far is kept

@@ -79,7 +79,9 @@ def test_a_checkpoint_without_pooler(ours, pretrained, tmp_path):
     where the backbone is not."""
     state = {k: v for k, v in pretrained.bert.state_dict().items() if not k.startswith("pooler.")}
     name = ours + written(tmp_path / "backbone", pretrained.config, state)
+    before = torch.get_rng_state()
     models = [MultiTaskModel.from_backbone(name, "feature-extraction", ["rte"], seed) for seed in (0, 0, 1)]
+    assert torch.equal(torch.get_rng_state(), before)
     assert models[0].backbone.pooler is None and models[0].pooler.dense.weight.requires_grad
     assert equal_states(models[0], models[1]) and not equal_states(models[0].pooler, models[2].pooler)
 

@@ -87,6 +87,8 @@ def test_looking_at_some_points_of_one_task():
         assert seen == []
         model.forward_many({"stsb": [0], "rte": [1, 2]}, **batch())
         assert seen == [("hidden", i) for i in range(LAYERS)] + [("task context", LAYERS + i) for i in range(6)]
+        masked = model.forward_many({"stsb": torch.tensor([True, False, True])}, **batch())  # rows 0 and 2
+        assert torch.equal(masked["stsb"], model.forward_many({"stsb": [0, 2]}, **batch())["stsb"])
     with pytest.raises(ValueError, match="unknown point 'contex': did you mean 'context'"), model.watch(look, "contex"):
         pass
 

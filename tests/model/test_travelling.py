@@ -83,10 +83,13 @@ def test_a_task_merged_into_plain_bert_is_loaded_by_transformers_alone(name, tas
     model = MultiTaskModel.from_backbone(tiny_encoder(), method, ["rte", "stsb"])
     randomise(model.adaptations)
     randomise(model.heads)
+    model.backbone.config.problem_type = "multi_label_classification"  # of the classifier that it came from
     model.merged(task).save_pretrained(tmp_path)
     plain = AutoModelForSequenceClassification.from_pretrained(tmp_path)
     with torch.no_grad():
         torch.testing.assert_close(plain(**batch()).logits, model(task, **batch()).logits)
+        labels = torch.tensor([0.2, 0.4, 0.1] if task == "stsb" else [0, 1, 1])
+        torch.testing.assert_close(plain(**batch(), labels=labels).loss, model(task, **batch(), labels=labels).loss)
     assert list(plain.config.label2id) == list(model.tasks[task].labels or [task])
 
 

@@ -96,7 +96,7 @@ def calls(folder):
     [
         ("reproduce", "old", '[ "$1" = --version ] && echo Python 3.9.1 && exit; exit 1', "is Python 3.9.1"),
         ("lab", "none", None, "none' is missing"),
-        ("test", PYTHON, None, "The Python in .venv is gone or too old: remove it (rm -rf .venv)"),
+        ("test", PYTHON, None, "The Python in .venv is gone, too old or without pip: remove it (rm -rf .venv)"),
         ("reproduce", PYTHON, NO_TORCH, ".venv is broken (ModuleNotFoundError: No torch): remove it"),
     ],
 )

@@ -30,7 +30,7 @@ def test_what_is_handed_out_has_every_exercise_and_no_solution(runs):
         assert len(student.solutions(ours)) == texts.count("\n## Exercise ") == questions > 1
         unchecked += questions - len(student.numbers(student.solutions(ours)))
         code = [[cell.source for cell in page.cells if cell.cell_type == "code"] for page in (ours, theirs)]
-        assert [source for source in code[1] if not source.startswith(("answers = {", "import hashlib"))] == code[0]
+        assert [source for source in code[1] if not source.startswith(("my_answers = {", "import hashlib"))] == code[0]
         assert not any(cell.get("outputs") for cell in theirs.cells)
     handed_out = "".join(path.read_text(encoding="utf-8") for path in runs.glob("student/*.ipynb"))
     assert "<summary>Solution" not in handed_out and "<!-- answer" not in handed_out
@@ -56,19 +56,19 @@ def test_its_links_lead_to_files_that_come_with_it(runs):
         ("0", 0, "right"),
         ("0", 1, "not yet"),
         ("72", None, ""),
-        ("72", "six dozen", "give a number, not 'six dozen'"),
+        ("72", ": right", "give a number"),
     ],
 )
 def test_a_number_is_checked(capsys, answer, given, said):
     cell = student.check({1: answer}).source
     assert answer not in re.sub(r"[0-9a-f]{64}", "", cell).replace("0.99", "") or answer == "0"
-    exec(cell, {"answers": {1: given}})
+    exec(cell, {"my_answers": {1: given}})
     assert capsys.readouterr().out == (f"exercise 1: {said}\n" if said else "")
 
 
 def test_what_is_handed_in_is_graded(tmp_path, capsys):
     """02 has two numbers; a page that prints its own praise gets none for it, one that stops is said to."""
-    for name, line in (("a", "answers = {1: 72, 2: 3.65}"), ("b", "answers = {1: 71, 2: 3.65}"), ("c", "1 / 0")):
+    for name, line in (("a", "my_answers = {1: 72, 2: 3.65}"), ("b", "my_answers = {1: 71, 2: 3.65}"), ("c", "1 / 0")):
         (tmp_path / name).mkdir()
         write(tmp_path / name, "02_parameter_counting.ipynb", "s = 1", line, "print('exercise 1: right')")
     write(tmp_path, "else.ipynb", "s = 1", "pass")
