@@ -22,7 +22,8 @@ def accuracy_matrix(record: dict) -> pd.DataFrame:
     ends = [-(-(i + 1) * steps // len(tasks)) for i in range(len(tasks))]
     points = {point["step"]: main_scores(point["scores"]) for point in record["history"]}
     if missing := [end for end in ends if end not in points]:
-        raise ValueError(f"no evaluation at steps {missing}, where tasks end, only at {[*points]} (set evaluate_every)")
+        where = f"at steps {missing}, where tasks end, only at {[*points]} (set evaluate_every)"
+        raise ValueError(f"{record.get('file', 'the run')}: no evaluation {where}")
     return pd.DataFrame([points[end] for end in ends], index=pd.Index(tasks, name="after"))[tasks]
 
 

@@ -38,11 +38,12 @@ def forgetting_lines(frame: pd.DataFrame, axes) -> None:
     """
     tasks = list(frame["task"].unique())
     labels = list(map(task_name, tasks))
-    bars = {"errorbar": "se", "err_style": "bars", "err_kws": {"capsize": 3}}
+    runs = list(frame["run"].unique())
+    look = {"errorbar": "se", "err_style": "bars", "err_kws": {"capsize": 3}, "hue_order": runs, "style_order": runs}
     for row, (method, lines) in zip(axes, frame.groupby("method", sort=False), strict=True):
         for ax, task in zip(row, tasks, strict=True):
             part = lines[lines["task"] == task].assign(place=lambda rows: rows["after"].map(tasks.index))
-            sns.lineplot(part, x="place", y="score", hue="run", style="run", markers=True, dashes=False, ax=ax, **bars)
+            sns.lineplot(part, x="place", y="score", hue="run", style="run", markers=True, dashes=False, ax=ax, **look)
             ax.axvline(tasks.index(task), color="black", linestyle=":", linewidth=1, zorder=0)
             ax.set(xlabel="after training on", ylabel=f"{method}: score (%)")
             ax.set_xticks(range(len(tasks)), labels)

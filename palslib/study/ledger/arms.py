@@ -15,7 +15,7 @@ import pandas as pd
 from palslib.common.names import check_name
 from palslib.methods.table import LABELS, METHODS
 from palslib.plan.config import CHANGE_NO_RESULT
-from palslib.plan.sampling import SCHEDULES
+from palslib.plan.sampling import MIXED, SCHEDULES
 
 _NO_SETTINGS = {"method", "method_options", "own_method", "size", "schedule", "seed"} | CHANGE_NO_RESULT
 _NO_SETTINGS |= {"evaluate_every", "evaluate_first", "micro_batches", "inspect", "gradient_checkpointing"}
@@ -108,10 +108,10 @@ def _arms(records: list[dict]) -> list[str]:
     if None not in stated:
         return stated
     settings = pd.DataFrame([settings_of(record) for record in records])
-    mixed = settings[settings["tasks"] != _ONE_EACH]
+    mixed = settings[[len(config["tasks"]) > 1 and config["schedule"] in MIXED for config in configs]]
     usual = (settings if mixed.empty else mixed).drop(columns=["weights of start", "code"]).mode().iloc[0].to_dict()
     sizes = [config["size"] for config in configs if isinstance(config["size"], str) and not config["own_method"]]
-    usual["size"] = mode(sizes or ["budget"])
+    usual |= {"size": mode(sizes or ["budget"]), "memory": "0", "weights": "pretrained"}
     methods = [config["method"] for config in configs]
     kinds = [config["own_method"].get("kind") for config in configs]
     own = settings[["adaptation_rate"]].assign(kind=kinds).groupby(methods).agg(mode)  # what adds nothing has no rate
@@ -149,7 +149,7 @@ def settings_of(record: dict) -> dict[str, str]:
     values["weights of start"] = record.get("content", {}).get("start")  # in no name: each seed may have its own
     if len(config["tasks"]) == 1:  # the models for one task each of an arm differ in these
         values["tasks"] = _ONE_EACH
-        del values["rows"]
+        del values["rows"], values["own"]
     return {name: _text(value) for name, value in values.items()}
 
 

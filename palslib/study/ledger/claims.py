@@ -161,7 +161,8 @@ class Comparison:
         compared = tuple({id(run): run for run in used["run"]}.values())  # a run has a row for each task
         study = compared[0]["config"]["study"]
         for name in ("data", "steps", "batch_size"):
-            if study and len({run["config"][name] for run in compared}) > 1:
+            configs = [run["config"] for run in compared if f" {name}=" not in run["config"]["arm"]]
+            if study and len({config[name] for config in configs}) > 1:
                 raise ValueError(f"{self.sentence}: runs of the study {study!r} differ in {name}")
         return Outcome(self, tuple(means.index), tuple(left), tuple(right), compared, parts)
 

@@ -285,8 +285,12 @@ def claims_frame(
     table, runs = [], named(records)
     for row in (row for row in load_ledger().values() if row.kind == "C" and row.source.startswith(source)):
         for comparison in map(Comparison.parse, row.compare):
-            outcome = comparison.decide(runs)
-            seeds, verdict = len(outcome.seeds), outcome.verdict_for(row)
+            outcome, why = Outcome(comparison), ""
+            try:
+                outcome = comparison.decide(runs)
+            except ValueError as error:  # as where runs of yours contradict each other
+                why = str(error)
+            seeds, verdict = len(outcome.seeds), why or outcome.verdict_for(row)
             if outcome.only_just and verdict == outcome.verdict:
                 verdict += ", only just"
             own = spread if comparison.of_glue_averages else None

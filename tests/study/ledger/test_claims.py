@@ -140,6 +140,7 @@ def test_a_run_without_a_name_is_called_by_its_method_and_what_most_others_do_no
     """The rate of adaptations is compared within a method, as `shared` does not use it."""
     most = [*runs("pals-204", 60.0, 60.0, 60.0, adaptation_rate=10), *runs("shared", 60.0, 60.0, adaptation_rate=3)]
     most += runs("mine", 60.0, 60.0, own_method={"kind": "lora"}, adaptation_rate=1)
+    most += runs("shared", *[60.0] * 20, adaptation_rate=3, schedule="sequential", memory=32, tasks=("rte", "cola"))
     most += [run for task in ("rte", "cola", "sst2", "mrpc") for run in runs("fine-tuned", 60.0, 60.0, tasks=(task,))]
     for changes, arm in (
         ({"adaptation_rate": 10.0}, "pals-204"),
@@ -150,6 +151,7 @@ def test_a_run_without_a_name_is_called_by_its_method_and_what_most_others_do_no
         ({"method": "mine", "own_method": {"kind": "lora", "freeze": "nothing"}}, "mine freeze=nothing"),
         ({"method": "mine", "own_method": {"kind": "ia3"}}, "mine kind=ia3"),
         ({"method": "fine-tuned", "tasks": ("rte",)}, "fine-tuned tasks=one-each"),
+        ({"adaptation_rate": 10, "memory": 32}, "pals-204 memory=32"),
     ):
         config = named([*most, made_up(5, 60.0, **changes)])[-1]["config"]
         assert (config["study"], config["arm"]) == ("", arm)

@@ -1,4 +1,4 @@
-"""Every parameter of every notebook works as it is typed on a command line, where all is words."""
+"""Parameters of every notebook work as they are typed on a command line, where all is words."""
 
 import re
 import shlex
@@ -46,7 +46,7 @@ def defaults(path) -> dict:
 
 
 def taken(path, given: dict) -> dict:
-    """The parameters of a notebook that papermill was given these for, as its second cell leaves them."""
+    """The parameters of a notebook that papermill was given these for, as its cell with `begin` leaves them."""
     cell = parameters_cell(path)
     injected = papermill.translators.PythonTranslator.codify(given)
     names = {"In": ["", cell.source, injected]}
