@@ -24,7 +24,7 @@ ANSWER = re.compile(r"<!-- answer: (\S+) -->\s*")
 CHECK = """import hashlib
 
 
-def check(number, right):
+def check_answer(number, right):
     if my_answers[number] is None:
         return
     try:
@@ -36,8 +36,7 @@ def check(number, right):
     print(f"exercise {{number}}:", "right" if right in hashes else "not yet")
 
 
-for pair in {hashes}.items():
-    check(*pair)"""
+_ = [check_answer(*item) for item in {hashes}.items()]"""
 
 
 def check(answers: dict[int, str]):

@@ -178,7 +178,7 @@ def _pretrained(backbone: str):
 
 
 def load_tokenizer(backbone: str):
-    """The backbone's fast tokenizer. Raises OSError with advice where there is none, ValueError where it is not one of
+    """The backbone's tokenizer. Raises OSError with advice where there is none, ValueError where it is not one of
     a BERT, with [CLS] and [SEP] around a text."""
     from transformers import AutoTokenizer
 

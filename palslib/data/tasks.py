@@ -54,7 +54,7 @@ class Task:
     """Names of the classes, in order; empty for a score to be regressed."""
     metrics: Annotated[Names, Field(min_length=1)] = ("accuracy",)
     """Names in `OF_CLASSES`, then perhaps in `BY_CLASS`; the first one enters the dev average. The default for scores
-    is `OF_SCORES`."""
+    is Pearson's and Spearman's correlation."""
     evaluation: Annotated[Names, Field(min_length=1)] = ("validation",)
     """The splits on which the task is evaluated. The first enters the dev average and decides which weights are best;
     scores on another one bear its name: `accuracy (test)` (for MNLI's mismatched rows, `accuracy_mm`)."""

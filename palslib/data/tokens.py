@@ -112,7 +112,7 @@ def content_of(frame: pd.DataFrame) -> str:
 
 def _key(content: str, task: Task, tokenizer, max_length: int) -> str:
     if not tokenizer.is_fast:
-        raise ValueError("training needs a fast tokenizer, which has a file tokenizer.json")
+        raise ValueError("this needs a fast tokenizer, which has a file tokenizer.json")
     rules = tokenizer.backend_tokenizer
     rules.no_truncation()  # else the key would depend on settings that an earlier call left here
     rules.no_padding()

@@ -28,7 +28,8 @@ class OneTask(nn.Module):
         self.model, self.task, self.training = model, task, model.training
 
     def forward(self, input_ids, attention_mask=None, token_type_ids=None, labels=None):
-        """The model's output; logits of a score are on the task's own scale, as the labels are, its loss is not.
+        """The model's output; logits of a score are on the task's own scale, as the labels are; its loss is of
+        scores divided by the scale.
 
         Args:
             input_ids, attention_mask, token_type_ids: a padded batch, (B, S); (2B, S) for a task that encodes the texts

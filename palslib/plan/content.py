@@ -66,7 +66,7 @@ def _method_content(method) -> str:
     kinds = (type(method), *own)
     options = {"kind", *method.options()}
     values = [(k, v) for kind in kinds for k, v in vars(kind).items() if not k.startswith("__") and k not in options]
-    constants = [f"{name}={value!r}" for name, value in values if isinstance(value, (int, float, str))]
+    constants = [f"{k}={v!r}" for k, v in values if type(v) in (int, float, str, bool, tuple) and "0x" not in repr(v)]
     return digest(repr(method), *(source for kind in kinds for source in _sources(kind)), *constants)
 
 

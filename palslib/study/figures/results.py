@@ -131,7 +131,8 @@ def acting_panels(sizes: pd.DataFrame, off: pd.DataFrame, axes) -> None:
     settings = list(dict.fromkeys([*sizes["setting"], *off["setting"]]))
     palette = dict(zip(settings, sns.color_palette("viridis", len(settings)), strict=True))
     style = {"y": "size", "hue": "setting", "hue_order": settings, "palette": palette, "errorbar": "se", "marker": "o"}
-    sns.lineplot(sizes, x="layer", ax=axes[0], legend=False, **style)
+    if len(sizes):
+        sns.lineplot(sizes, x="layer", ax=axes[0], legend=False, **style)
     ends = sizes[sizes["layer"] == sizes["layer"].max()].groupby("setting")["size"].mean()
     for setting, end in ends.items():
         beside = (sizes["layer"].max() + 0.2, end)
