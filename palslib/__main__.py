@@ -111,7 +111,7 @@ class Train(OfRun):
         self.say(key=record["key"], dev_average=record["results"]["last"]["dev_average"])
         if FIRST and config.progress and config.keep != "none":
             # On stderr, since a program may read the result on stdout.
-            folder, task = shlex.quote(str(record.folder)), f" --task {config.tasks[0]}"
+            folder, task = shlex.quote(str(record.folder)), f" --task {shlex.quote(config.tasks[0])}"
             print(f"the run is in {folder}; next: palslib predict {folder} FILE.csv{task}", file=sys.stderr)
 
 
@@ -349,7 +349,7 @@ def as_tyro_takes_them(words: Sequence[str], kind: type) -> list[str]:
             flag, name = word.replace("_", "-"), word[2:].replace("-", "_")
             if flag in then:
                 raise ValueError(f"{flag} is given twice: give all its values after one {flag}")
-            if name not in types and (ours := MEANT.get(name)) in types:
+            if issubclass(kind, OfRun) and name not in types and (ours := MEANT.get(name)) in types:
                 raise ValueError(f"unknown flag {flag}: did you mean --{ours.replace('_', '-')}?")
             then.append(flag)
         elif types.get(name) is bool and word.lower() in SIGNS and then[-1] == flag:

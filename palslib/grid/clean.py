@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from palslib.common.files import LOCK, one_writer
+from palslib.common.files import LOCK, InUse, in_use, one_writer
 from palslib.common.reading import read_object
 
 _WEIGHTS = ("last/model.safetensors", "best/model.safetensors", "checkpoint.pt", "checkpoint.before.pt")
@@ -27,6 +27,8 @@ def finished_runs(folder: Path) -> dict[Path, float]:
 def remove_weights(runs: Iterable[Path]) -> None:
     """Removes the weights and checkpoints of runs. Raises InUse where a process works on one."""
     for run in runs:
+        if in_use(run.parent):
+            raise InUse(f"{run.parent} is in use: its next task starts from weights that are there")
         with one_writer(run):
             for path in weights(run):
                 path.unlink()

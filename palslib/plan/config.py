@@ -340,6 +340,8 @@ class RunConfig:
         values = {check_name("parameter", name, names): value for name, value in values.items()}
         preset = values.pop("preset", None)
         base = PRESETS[check_name("preset", preset, PRESETS)] if preset is not None else {}
+        if values.get("passes") is not None and "steps" in values:
+            raise ValueError("steps and passes both say how long the run is: give one of them")
         if isinstance(options := values.get("recipe_options"), dict):
             values["recipe_options"] = base.get("recipe_options", {}) | options
         return cls(**(base | values))

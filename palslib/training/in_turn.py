@@ -9,7 +9,7 @@ from pathlib import Path
 from palslib.common.names import check_least
 from palslib.common.places import as_path
 from palslib.common.reading import read_object
-from palslib.plan.config import RunConfig
+from palslib.plan.config import PRESETS, RunConfig
 from palslib.training.accelerator import locked_by_first
 from palslib.training.loop import model_before, train
 
@@ -33,7 +33,7 @@ def train_in_turn(
         epoch_steps: steps of an epoch, at most; by default one pass over the task's data.
         start: a folder of weights with earlier tasks, to start from.
         on_step: as in `training.loop.train`; where it stops a run, no further task is trained.
-        options: fields of `RunConfig`, which replace those of `REPORT`.
+        options: fields of `RunConfig`, or a `preset`, which replace those of `REPORT`.
 
     A task that `start` has already goes on from its parameters. Raises ValueError, before anything is trained, for a
     task that is given twice, for a method under which a new task would change the earlier ones, and for options
@@ -43,7 +43,8 @@ def train_in_turn(
     decided = ("steps", "passes", "evaluate_every", "checkpoint_every", "keep")
     if twice := [name for name in decided if name in options]:
         raise ValueError(f"leave out {', '.join(twice)}: epochs and epoch_steps decide, and the best epoch is kept")
-    known = {"method": method, "schedule": "sequential", "keep": "best", **REPORT, **options}
+    report = {name: value for name, value in REPORT.items() if name not in PRESETS.get(options.get("preset"), {})}
+    known = {"method": method, "schedule": "sequential", "keep": "best", **report, **options}
     known["evaluate_every"] = 1  # which `patience` requires; each run has its own below
     folder, start = as_path(folder), start and str(as_path(start))
     whole = RunConfig.from_dict({**known, "tasks": tasks, "start": start})

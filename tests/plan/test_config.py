@@ -59,6 +59,8 @@ def test_presets(preset, rows, epoch):
     assert (config.learning_rate, config.weight_decay, config.head_dropout) == (1e-5, 0.01, 0.3)
     assert config.resolved_recipe().decay == "constant" and config.warmup == 0
     assert RunConfig.from_dict({"preset": preset, "size": 324}).resolved_method().size == 324  # goes before the preset
+    with pytest.raises(ValueError, match="steps and passes"):
+        RunConfig.from_dict({"preset": preset, "steps": 5, "passes": 1})
     options = RunConfig.from_dict({"preset": preset, "recipe_options": {"order": "replayed"}}).recipe_options
     assert options == {"decay": "constant", "order": "replayed"}
 

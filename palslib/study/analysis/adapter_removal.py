@@ -7,13 +7,14 @@ The method is that of Houlsby et al. 2019, section 3.6 (https://arxiv.org/abs/19
 
 import time
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from itertools import combinations_with_replacement
-from pathlib import Path
 
 import pandas as pd
 
 from palslib.bert.backbones import load_config
 from palslib.bert.layer import Places
+from palslib.common.places import as_path
 from palslib.data.metrics import name_of
 from palslib.data.tokens import TokenisedTask, some_rows, tokenise_task
 from palslib.model.multi_task import MultiTaskModel
@@ -82,10 +83,10 @@ def ablate(tasks, folder, rows: int | None = None, method="houlsby-64", **option
     _check_removable(config.resolved_method(fitted=False), load_config(config.backbone).num_hidden_layers)
     runs = train_in_turn(tasks, folder, method, **options)
     last = f"{len(config.tasks)}-{config.tasks[-1]}"
-    model = MultiTaskModel.from_pretrained(best_weights(Path(folder) / last))
+    model = MultiTaskModel.from_pretrained(best_weights(as_path(folder) / last))
     began, frames, progress = time.perf_counter(), [], options.get("progress", RunConfig.progress)
     for name, run in zip(config.tasks, runs, strict=True):
-        task = config.task(name)
+        task = replace(config.task(name), ties=model.tasks[name].ties)
         scored = config.splits(task)[1][0]
         data = tokenise_task(task, model.tokenizer, config.data, scored, run["config"]["max_length"])
         frames.append(ablation_frame(model, name, data, rows, progress=progress, precision=run["precision"]))

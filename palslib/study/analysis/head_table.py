@@ -100,6 +100,13 @@ def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, pr
     for task, path in own.items():
         check_name("task of this model in own", task, model.tasks)
         model.tasks[task] = replace(model.tasks[task], data=str(path))
+    description = {"method": model.method.label, "backbone": model.backbone_name, "tasks": list(model.tasks)}
+    if above.is_file():
+        (run,) = read_records(above)
+        check_name("kept weights of this run", folder.name, run["results"])
+        names = ("key", "step", "dev_average", "git_commit", "schedule", "batch_size", "learning_rate", "seed", "data")
+        values = {**run["config"], **run["environment"], **run["results"][folder.name], "key": run["key"]}
+        description["run"] = {name: values[name] for name in names}
     splits = {}
     for name in tasks:
         task = model.tasks[check_name("task of this model", name, model.tasks)]
@@ -109,13 +116,6 @@ def inspect(folder: Path, data: str, tasks: list[str], rows: int, texts: int, pr
     by_layer = statistics.groupby(["task", "kind", "layer"], sort=False)["relative_entropy"].agg(["min", "mean"])
     table = head_table(maps).groupby(["task", "layer"], sort=False)[["to_tasks", "overlap"]].mean()
     removed = [removals(model, task, split, rows, progress=True, precision=precision) for task, split in splits.items()]
-    description = {"method": model.method.label, "backbone": model.backbone_name, "tasks": list(model.tasks)}
-    if above.is_file():
-        (run,) = read_records(above)
-        check_name("kept weights of this run", folder.name, run["results"])
-        names = ("key", "step", "dev_average", "git_commit", "schedule", "batch_size", "learning_rate", "seed", "data")
-        values = {**run["config"], **run["environment"], **run["results"][folder.name], "key": run["key"]}
-        description["run"] = {name: values[name] for name in names}
     return {
         "model": description,
         "data": data,

@@ -284,7 +284,8 @@ def benchmark(record: Path | None = None, parts: Sequence[str] = (), **options) 
     with tempfile.TemporaryDirectory() as folder:
         measured = Benchmark(Path(folder), **options).record(parts or PARTS)
     quick = "-quick" if measured["status"] == "quick" else ""
-    write_record(record or runs_folder() / "benchmark" / f"{machine(measured)}{quick}.json", measured)
+    name = "-".join([f"{machine(measured)}{quick}", *parts])
+    write_record(record or runs_folder() / "benchmark" / f"{name}.json", measured)
     print(table(measured))
     if measured["parts"].keys() >= set(PARTS):
         use_style()
