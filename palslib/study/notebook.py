@@ -60,7 +60,7 @@ def take_parameters(names: dict) -> None:
         with contextlib.suppress(SyntaxError):  # a magic such as %pip is no Python
             lines = ast.parse(cell).body
             declared = [line for line in lines if isinstance(line, ast.AnnAssign) and line.simple]
-            types |= {line.target.id: ast.unparse(line.annotation).strip("'") for line in declared}
+            types = types or {line.target.id: ast.unparse(line.annotation).strip("'") for line in declared}
             if cell.startswith("# Parameters\n"):  # the cell that papermill adds after the first
                 for line in lines:
                     check_name("parameter", line.targets[0].id, types)

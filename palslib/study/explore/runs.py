@@ -17,7 +17,7 @@ from palslib.plan.config import RunConfig
 from palslib.plan.sampling import SCHEDULES
 from palslib.study.explore.widgets import WIDE, Explorer, Picture, dropdown, table
 from palslib.study.figures.learning_curves import learning_curves, step_losses
-from palslib.study.figures.style import task_name
+from palslib.study.figures.style import task_colours, task_name
 
 _SECONDS_BETWEEN_PICTURES = 1.0  # drawing takes 0.1 s, which would slow down a small run
 
@@ -33,7 +33,8 @@ def main_curves(history: list[dict]) -> pd.DataFrame:
 
 def draw_progress(losses: pd.DataFrame, scores: pd.DataFrame, axes) -> None:
     """Draws the loss by task on the left, dev scores on the right; either may still be empty."""
-    step_losses(losses, axes[0])
+    tasks = [task for task in (*scores["task"].unique(), *losses["task"].unique()) if task != "average"]
+    step_losses(losses, axes[0], task_colours(tasks))
     if len(scores):
         learning_curves(scores, axes[1])
     else:
@@ -78,9 +79,10 @@ class TrainingExplorer(Explorer):
         try:
             config = replace(self.config, progress=False, **chosen)
             config.resolved_method()
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             return self.say(str(error), wrong=True)
         self.stop.clear()
+        self.numbers.value, self.picture.layout.display = "", "none"
         self.bar.max, self.bar.value = config.steps, 0
         self.show_running(True)
         self.thread = threading.Thread(target=self.train, args=(config,), daemon=True)

@@ -26,9 +26,8 @@ def learning_curves(frame: pd.DataFrame, ax: Axes, hue: str = "task") -> None:
     ax.set(xlabel="training step", ylabel="dev score (%)")
 
 
-def step_losses(frame: pd.DataFrame, ax: Axes) -> None:
+def step_losses(frame: pd.DataFrame, ax: Axes, colours: dict[str, tuple]) -> None:
     """The loss of every step, a line for each task through its own steps; `frame` has `step`, `task` and `loss`."""
-    colours = task_colours(frame["task"])
     for task in colours:
         mine = frame[frame["task"] == task]
         ax.plot(mine["step"], mine["loss"], ".-", color=colours[task], label=task_name(task), linewidth=1)
