@@ -66,6 +66,7 @@ def _method_content(method) -> str:
     kinds = (type(method), *own)
     options = {"kind", *method.options()}
     values = [(k, v) for kind in kinds for k, v in vars(kind).items() if not k.startswith("__") and k not in options]
+    # A function or an object in a tuple is written with its address, 0x..., which is another in each process.
     constants = [f"{k}={v!r}" for k, v in values if type(v) in (int, float, str, bool, tuple) and "0x" not in repr(v)]
     return digest(repr(method), *(source for kind in kinds for source in _sources(kind)), *constants)
 
