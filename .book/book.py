@@ -17,7 +17,7 @@ from explorers import EXPLORERS
 from sphinx.cmd.build import main as sphinx
 
 from palslib.common.places import PROJECT, runs_folder
-from palslib.study.results.second import ledger_frame
+from palslib.study.ledger.verdicts import verdict_frame
 
 HERE = Path(__file__).parent
 MARK = "palslib.mark"  # the file that marks a folder as one that was built here
@@ -104,7 +104,7 @@ def stage(folder: Path) -> None:
                 target.write_text(page, encoding="utf-8")
         done |= todo
     (folder / "ledger").mkdir()
-    for kind, rows in ledger_frame().groupby("kind"):
+    for kind, rows in verdict_frame().groupby("kind"):
         page = f"# {kind} · {KINDS[kind]}\n\n" + "\n".join(map(ledger_row, rows.to_dict("records")))
         (folder / "ledger" / f"{kind.lower()}.md").write_text(page, encoding="utf-8")
 

@@ -16,9 +16,9 @@ from palslib.common.names import check_name
 from palslib.common.places import PROJECT, RECORDS
 from palslib.grid.sweep import Grid
 from palslib.records import load_records, read_records, summarise
-from palslib.study.ledger.verdicts import evidence
+from palslib.study.ledger.verdicts import evidence, verdict_frame
 from palslib.study.results import answer as answers
-from palslib.study.results import second, tables
+from palslib.study.results import tables
 from palslib.study.results.tables import cell
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / ".book").glob("*.md"))]
@@ -35,13 +35,12 @@ def table(header: list[str], rows: Iterable[list[str]]) -> str:
 
 def answer() -> str:
     """The five numbered sentences with which notebook 11 answers the paper's question, and notes on their words."""
-    runs = tables.of_study(evidence(), "first study")
-    return answers.numbered(answers.answer(runs, second.read_second())) + f"\n\n{answers.NOTES}"
+    return answers.numbered(answers.answer(pd.read_csv(RECORDS / "answers.csv"))) + f"\n\n{answers.NOTES}"
 
 
 def questions() -> str:
     """The picture of the answers, and the table of the second study's questions; nothing before it decides one."""
-    found = answers.questions_table(second.decide(second.read_second()))
+    found = answers.questions_table(pd.read_csv(RECORDS / "questions.csv"))
     picture = "![Each answer's difference with its interval, and without RTE](../figures/11_questions.png)"
     return f"{picture}\n\n{table(list(found), found.itertuples(index=False))}" if len(found) else ""
 
@@ -54,7 +53,7 @@ def methods() -> str:
 
 def progress() -> str:
     """What has been run, and what is missing."""
-    found = second.progress()
+    found = tables.progress()
     return table(list(found), found.itertuples(index=False))
 
 
@@ -71,7 +70,7 @@ def pilot() -> str:
 
 def verdicts() -> str:
     """The number of rows of the ledger with each verdict."""
-    counts = second.ledger_frame()["verdict"].value_counts()
+    counts = verdict_frame()["verdict"].value_counts()
     return f"{counts.sum()} rows: " + ", ".join(f"{verdict} {n}" for verdict, n in counts.items()) + "."
 
 

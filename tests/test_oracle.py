@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import second_beside
+import second_study as second
 
 from palslib.common.places import RECORDS
 from palslib.data.glue import TRAIN_SIZES
@@ -24,8 +26,8 @@ from palslib.plan.sampling import SCHEDULES, TrainingPlan
 from palslib.records import read_records
 from palslib.study.analysis.forgetting import transfer_measures
 from palslib.study.ledger.paper import TABLE_2
-from palslib.study.ledger.verdicts import evidence
-from palslib.study.results import minbert, second, tables
+from palslib.study.ledger.verdicts import evidence, verdict_frame
+from palslib.study.results import minbert, tables
 
 ORACLE = Path(__file__).with_name("oracle.json")
 SPLITS = ("train", "validation", "validation_matched", "validation_mismatched", "held-out part of train")
@@ -85,13 +87,14 @@ def of_then(records: list[dict], then: dict) -> list[dict]:
 
 def verdicts() -> dict[str, list[str]]:
     """Row of the ledger -> its verdict and value."""
-    return {row["id"]: [row["verdict"], row["ours"]] for row in second.ledger_frame().to_dict("records")}
+    return {row["id"]: [row["verdict"], row["ours"]] for row in verdict_frame().to_dict("records")}
 
 
 def frames(then: dict) -> dict[str, list]:
     """Name -> rows of the frame that notebooks 09, 11 and 12 draw their tables from."""
     runs = of_then(tables.of_study(evidence(), "first study"), then)
     new = of_then(second.read_second(), then)
+    without = [row | second.compared_by(runs_of, row, row["level"], ("cola",)) for row, runs_of in second.answered(new)]
     methods = {"base": "shared", "methods": tables.COMPARED}
     found = {
         "11 methods": tables.against(runs, **methods),
@@ -102,8 +105,8 @@ def frames(then: dict) -> dict[str, list]:
         "11 quirks": pd.read_csv(RECORDS / "deviations.csv").fillna({"fields": ""}),
         "11 pilot": pd.read_csv(RECORDS / "pilot.csv").drop(columns="chosen"),
         "11 second study": second.decide(new),
-        "11 second study by task": second.by_task(new),
-        "11 second study without CoLA": second.without_tasks(new, ("cola",)),
+        "11 second study by task": second_beside.by_task(new),
+        "11 second study without CoLA": pd.DataFrame(without, columns=second.COLUMNS),
         "11 tuning": pd.read_csv(RECORDS / "tuning.csv"),
     }
     in_turn = read_records(RECORDS / "gem")

@@ -20,8 +20,7 @@ from palslib.study.ledger.claims import SEEDS, Comparison
 from palslib.study.ledger.paper import TABLE_3, load_ledger
 from palslib.study.ledger.verdicts import ASIDE
 from palslib.study.reproduce import NOTEBOOKS, run_notebook
-from palslib.study.results.second import progress
-from palslib.study.results.tables import of_study, table_3
+from palslib.study.results.tables import of_study, progress, table_3
 
 SECOND = ("tuning", "confirmation", "separate", "bert-base-tuning")  # the second study's, which PLAN.md describes
 

@@ -4,7 +4,7 @@ A row that does not get its expected verdict is marked `does not hold` (A), `not
 (D).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -24,7 +24,7 @@ ASIDE = ("pilot", "same-rate", "trained", "heads", "precision", "tuning-bf16", "
 ASIDE += ("tuning", "confirmation", "control", "bert-base-tuning")
 """Folders of records that decide no verdict: the pilot, from which the settings of the others were chosen; runs in
 another setting beside it; models trained to be shipped; runs from before the plan (figures/records/FIRST_STUDY.md); and
-tuning, confirmation and control of the second study, which has its own rule (`results/second.py`). `separate` is
+tuning, confirmation and control of the second study, which has its own rule (`second-verdicts.csv`). `separate` is
 evidence."""
 SECTION_4 = ("adapters-alone", "crowdflower", "gem-again", "gem-mixed", "minbert-again", "schedules", "today")
 SECTION_4 += ("variants-longer",)
@@ -124,17 +124,23 @@ def evidence(folder: Path = RECORDS) -> list[dict]:
     return read_records(p for p in files_within(folder) if not {*p.relative_to(folder).parts[:-1]} & {*ASIDE, *some})
 
 
-def verdict_frame(records: Sequence[dict] | None = None, decided: Mapping[str, Verdict] | None = None) -> pd.DataFrame:
+def _of_the_second_study() -> dict[str, Verdict]:
+    rows = pd.read_csv(RECORDS / "second-verdicts.csv", keep_default_na=False).itertuples()
+    return {row.row: Verdict(row.verdict, row.value, row.note, tuple(row.files.split())) for row in rows}
+
+
+def verdict_frame(records: Sequence[dict] | None = None) -> pd.DataFrame:
     """All rows in order: id, kind, source, statement, derivation, published, ours, verdict, note, files of records.
 
     Args:
-        records: records of runs, as `read_records` returns them; by default `evidence()`.
-        decided: verdicts by row that take the place of those by `records`.
+        records: records of runs, as `read_records` returns them; by default `evidence()`, and for the rows that the
+            second study decides, its verdicts (`second-verdicts.csv`).
     """
+    decided = _of_the_second_study() if records is None else {}
     records = evidence() if records is None else records
     rows = []
     for row in load_ledger().values():
-        outcome = (decided or {}).get(row.id) or verdict(row, records)
+        outcome = decided.get(row.id) or verdict(row, records)
         note = "; ".join(filter(None, [outcome.note, row.note])) if row.kind == "C" else outcome.note
         decimals = places(row.unit) if isinstance(row.unit, float) and row.unit < 1 else None
         printed = format_values(row.published, decimals) or "–"

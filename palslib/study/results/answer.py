@@ -1,10 +1,7 @@
-"""The answer to the paper's question in five sentences, computed from the records (README, notebook 11, the book).
-
-Each answer comes from the second study once its runs decide it; before that, it comes from the first.
-"""
+"""The answer to the paper's question in five sentences, and its tables (README, notebook 11, the book)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -12,9 +9,7 @@ from palslib.data.tasks import TASK_LABELS
 from palslib.study.ledger import intervals
 from palslib.study.ledger.claims import SEEDS
 from palslib.study.ledger.intervals import MARGIN, NEGATIVE, NO_WORSE, OPEN, POSITIVE, TOO_SMALL, Difference
-from palslib.study.results import second
-from palslib.study.results.second import scores_of
-from palslib.study.results.tables import label, runs_of, scores_by_method
+from palslib.study.results.tables import average, label, runs_of
 
 EIGHT = "eight BERTs"
 """The paper's baseline: for each task a BERT of its own, trained for that task alone."""
@@ -45,6 +40,9 @@ ASKED = {
     },
 }
 """What is compared, in the order of the questions -> the answer for each verdict."""
+_NOT_ASKED = "the second study asks this only when the question before has an answer"
+FIRST_LOOK = 0.995
+"""The level of the second study's first look."""
 _NAMES = {"pals-204": "PALs", EIGHT: EIGHT, "shared": "sharing everything", "pal-common": "one PAL for all tasks"}
 _NAMES |= {"low-rank-100": "low rank (about as many parameters, without attention)"}
 _OWN_OR_MORE = (
@@ -72,132 +70,64 @@ NOTES = (
 """What the sentences of `answer` take as known, in Markdown."""
 
 
-def comparisons(records: Sequence[dict], new: Sequence[dict] = ()) -> pd.DataFrame:
-    """A row for each comparison in `ASKED`: `left` and `right`; the `study` that answers it (none: empty); the mean
-    scores `left mean` and `right mean`; `difference`, `low`, `high`, `seeds` and `level` of its interval; in how many
-    of the common seeds the difference has its sign (`same sign`: 6 of 6); the difference of the other tasks' means
-    `without RTE`; and the `verdict`.
+def answer(rows: pd.DataFrame) -> list[str]:
+    """Five sentences, in Markdown, on the question of the paper.
 
     Args:
-        records: the first study's runs.
-        new: the records of the second study's grids.
+        rows: `figures/records/answers.csv`; its columns are those of `answers` in `tests/second_study.py`.
     """
-    rows, scores = [_against_eight(new)], scores_by_method(records)
-    for row in second.decide(new).to_dict("records")[:3]:
-        sides = (row["left"], row["right"])
-        if not math.isnan(row["low"]):
-            gap = Difference(row["difference"], row["low"], row["high"], tuple(map(int, row["seeds"].split(" and "))))
-            runs = second.arms(new, row["level"])
-            rows.append(_row(sides, "second study", gap, *(scores_of(runs[arm]) for arm in sides), row["level"]))
-        elif min(len(scores.get(line, ())) for line in sides) >= SEEDS:
-            gap = intervals.difference(scores, *sides)  # with one variance for all methods
-            rows.append(_row(sides, "first study", gap, *(scores_of(_by_seed(line, records)) for line in sides)))
-        else:
-            rows.append(dict(zip(("left", "right", "study", "verdict"), (*sides, "", row["verdict"]), strict=True)))
-    return pd.DataFrame(rows)
-
-
-def _by_seed(line: str, records: Sequence[dict]) -> dict[int, dict]:
-    return {run["config"]["seed"]: run for run in runs_of(line, records)}
-
-
-def _row(sides, study: str, gap: Difference, left: pd.DataFrame, right: pd.DataFrame, level: float = 0.95) -> dict:
-    row = {"left": sides[0], "right": sides[1], "study": study, **gap.cells, "level": level, "verdict": gap.kind()}
-    row |= {"left mean": left.mean().mean(), "right mean": right.mean().mean()}
-    by_seed = (left.mean(axis=1) - right.mean(axis=1)).dropna()
-    row["same sign"] = f"{(by_seed * gap.value > 0).sum()} of {len(by_seed)}"
-    return row | {"without RTE": (left.mean() - right.mean()).drop("rte", errors="ignore").mean()}
-
-
-def _against_eight(new: Sequence[dict]) -> dict:
-    """PALs against eight BERTs, on the seeds of the latter, by the second study's runs. No two of these runs share
-    their randomness, so the interval is Welch's, of two independent samples."""
-    pals, eight = _with_eight(new, "pals-204")
-    if min(len(eight), len(pals)) < SEEDS:
-        return {"left": "pals-204", "right": EIGHT, "study": "", "verdict": second.NOT_RUN}
-    gap = _minus_eight(new, "pals-204")
-    row = _row(("pals-204", EIGHT), "second study", gap, pals, eight)
-    return row | {"verdict": NO_WORSE if gap.kind() != POSITIVE and gap.low >= -MARGIN else gap.kind()}
-
-
-def answer(records: Sequence[dict], new: Sequence[dict] = ()) -> list[str]:
-    """Five sentences, in Markdown, on the question of the paper, from the rows of `comparisons`."""
-    done = len(second.of_grid("tuning", new)), sum(map(len, second.arms(new).values()))
-    waits = {
-        second.NOT_ASKED: "the second study asks this only when the question before has an answer",
-        second.NOT_RUN: "the runs are under way ({} of 32 that choose settings and {} of 27 that decide are done)",
-    }
+    by_sides = {(row["left"], row["right"]): row for row in rows.to_dict("records")}
     sentences = []
-    for row in comparisons(records, new).to_dict("records"):
-        words = ASKED[row["left"], row["right"]]
-        if row["study"]:
-            as_well = row["right"] == EIGHT and row["verdict"] == NO_WORSE
-            alone = as_well and _minus_eight(new, "pals-204", ["rte"]).low < -MARGIN
-            claim = words[row["verdict"]] + ("; not shown without RTE" if alone else "")
-            sentence = f"**{claim}**: {_in_words(row)}."
+    for sides, words in ASKED.items():
+        row, beside = by_sides[sides], ""
+        if pd.isna(row["study"]):
+            claim, reason = words[OPEN].removesuffix("open") + "not known yet", _NOT_ASKED
         else:
-            unknown = words[OPEN].removesuffix("open") + "not known yet"
-            sentence = f"**{unknown}**: {waits[row['verdict']].format(*done)}."
-        if row["right"] == EIGHT and row["study"]:
-            sentence += _beside_eight(new)
-        sentences.append(sentence + (_OWN_OR_MORE if row["right"] == "pal-common" else ""))
+            claim, reason = words[row["verdict"]], _in_words(row)
+        if row["right"] == EIGHT:
+            rest, shared = by_sides["pals-204 without RTE", EIGHT], by_sides["shared", EIGHT]
+            claim += "; not shown without RTE" if row["verdict"] == NO_WORSE and rest["low"] < -MARGIN else ""
+            beside = (
+                f" Without RTE the difference is {rest['difference']:+.2f} {_interval(rest)}. In the same seeds "
+                f"sharing everything scores {_more(shared)} than the eight {_interval(shared)}."
+            )
+        if row["right"] == "pal-common":
+            beside = _OWN_OR_MORE
+        sentences.append(f"**{claim}**: {reason}.{beside}")
     return [*sentences, NOT_SHOWN]
 
 
-def _in_words(row: dict) -> str:
+def _in_words(row: Mapping) -> str:
     """`PALs score 0.98 points more than sharing everything [-0.12, +2.08], in 6 of 6 seeds (second study; ...)`."""
-    gap = Difference(row["difference"], row["low"], row["high"], (0, 0))
     left, right = row["seeds"].split(" and ")
     if row["right"] == EIGHT:
-        points = f"PALs score {row['left mean']:.1f} of 100 and eight BERTs {row['right mean']:.1f}, {_more(gap)}"
+        points = f"PALs score {row['left mean']:.1f} of 100 and eight BERTs {row['right mean']:.1f}, {_more(row)}"
         seeds = f", {left} seeds each" if left == right else f", {left} and {right} seeds"
     else:
-        points = f"PALs score {_more(gap)} than {_NAMES[row['right']]}"
-        seeds = f", {'less' if gap.value < 0 else 'more'} in {row['same sign']} seeds"
+        points = f"PALs score {_more(row)} than {_NAMES[row['right']]}"
+        seeds = f", {'less' if row['difference'] < 0 else 'more'} in {row['same sign']} seeds"
     level = "" if row["level"] == 0.95 else f"; {100 * row['level']:g} % interval"
-    again = (row["verdict"], row["level"]) == (OPEN, second.FIRST_LOOK)
+    again = (row["verdict"], row["level"]) == (OPEN, FIRST_LOOK)
     level += "; six more seeds are planned, and are looked at when all are there" if again else ""
-    excluded = row["verdict"] == OPEN and gap.high < MARGIN
+    excluded = row["verdict"] == OPEN and row["high"] < MARGIN
     end = ". The interval rules out that PALs are better by half a point or more" if excluded else ""
-    return f"{points} {_interval(gap)}{seeds} ({row['study']}{level}){end}"
+    return f"{points} {_interval(row)}{seeds} ({row['study']}{level}){end}"
 
 
-def _with_eight(new: Sequence[dict], arm: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The scores of an arm in the seeds that the eight have, and those of the eight."""
-    eight, scores = second.separate(new), scores_of(second.arms(new)[arm])
-    return scores[scores.index.isin(eight.index)], eight
-
-
-def _minus_eight(new: Sequence[dict], arm: str, without: Sequence[str] = ()) -> Difference:
-    """An arm minus the eight, with which it shares nothing, by means over all tasks but those in `without`."""
-    sides = (scores.drop(columns=list(without)) for scores in _with_eight(new, arm))
-    return intervals.welch(*(scores.mean(axis=1).tolist() for scores in sides))
-
-
-def _beside_eight(new: Sequence[dict]) -> str:
-    """What the difference from the eight is without one task, and how far sharing everything is from them."""
-    gap, rest = _minus_eight(new, "shared"), _minus_eight(new, "pals-204", ["rte"])
-    return (
-        f" Without RTE the difference is {rest.text}. In the same seeds sharing everything scores "
-        f"{_more(gap)} than the eight {_interval(gap)}."
-    )
-
-
-def _more(gap: Difference) -> str:
+def _more(row: Mapping) -> str:
     """`0.98 points more`, or less."""
-    return f"{abs(gap.value):.2f} points {'less' if gap.value < 0 else 'more'}"
+    return f"{abs(row['difference']):.2f} points {'less' if row['difference'] < 0 else 'more'}"
 
 
-def _interval(gap: Difference) -> str:
-    """`[-0.12, +2.08]`; the whole difference if this is unknown."""
-    return gap.text.removeprefix(f"{gap.value:+.2f} ")
+def _interval(row: Mapping) -> str:
+    """`[-0.12, +2.08]`."""
+    return f"[{row['low']:+.2f}, {row['high']:+.2f}]"
 
 
-def answered(records: Sequence[dict], new: Sequence[dict] = ()) -> pd.DataFrame:
-    """The rows of `comparisons` that have an answer, with `compared` for readers: PALs − eight BERTs."""
-    frame = comparisons(records, new)
-    frame = frame[frame["study"] != ""]
-    return frame.assign(compared="PALs − " + frame["right"].map(_NAMES).str.partition(" (")[0])
+def answered(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `answers.csv` that answer a question, with `compared` for readers: PALs − eight BERTs."""
+    rows = rows[[sides in ASKED for sides in zip(rows["left"], rows["right"], strict=True)]].dropna(subset="study")
+    return rows.assign(compared="PALs − " + rows["right"].map(_NAMES).str.partition(" (")[0])
 
 
 def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) -> list[str]:
@@ -222,8 +152,8 @@ def own_answer(records: Sequence[dict], differences: pd.DataFrame, base: str) ->
 
 def _pairs(records: Sequence[dict], left: str, right: str) -> list[float]:
     """The differences between runs of one seed, where both lines have the same three or more seeds; else none."""
-    a, b = (scores_of(_by_seed(line, records)).mean(axis=1, skipna=False) for line in (left, right))
-    return (a - b).tolist() if len(a) >= SEEDS and set(a.index) == set(b.index) else []
+    a, b = ({run["config"]["seed"]: average(run) for run in runs_of(line, records)} for line in (left, right))
+    return [a[seed] - b[seed] for seed in a] if len(a) >= SEEDS and a.keys() == b.keys() else []
 
 
 def numbered(sentences: Sequence[str]) -> str:
@@ -249,16 +179,15 @@ def differences_table(frame: pd.DataFrame, base: str = "shared") -> pd.DataFrame
 
 
 def questions_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame of `second.decide`, or of `beside.over_both`, as text, without the questions that have no answer:
-    `question`, the arms that are `compared`, the difference with its interval, `seeds` of both, `level`, `verdict`."""
-    answers = frame.dropna(subset="low")
-    shown = answers.drop(columns=["left", "right"]).assign(level=[f"{100 * level:g} %" for level in answers["level"]])
-    shown.insert(1, "compared", _compared(answers))
-    return with_intervals(shown)
+    """The rows of `questions.csv` that have an answer, as text: `question`, the arms that are `compared`, the
+    difference with its interval, `seeds` of both, `level`, `verdict`."""
+    rows = frame.dropna(subset="low")
+    rows = rows.assign(compared=_compared(rows), level=[f"{100 * level:g} %" for level in rows["level"]])
+    return with_intervals(rows[["question", "compared", "difference", "low", "high", "seeds", "level", "verdict"]])
 
 
 def tasks_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame of `second.by_task` as text: a row for each task with its margin, and a column for each pair of arms
+    """`questions-by-task.csv` as text: a row for each task with its margin, and a column for each pair of arms
     that is compared, with the difference, its interval and the verdict."""
     words = with_intervals(frame, "words")["words"] + " " + frame["verdict"]
     rows = frame.assign(words=words, compared=_compared(frame) + " (" + frame["seeds"] + " seeds)")

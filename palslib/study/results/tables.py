@@ -13,8 +13,11 @@ from statistics import fmean
 
 import pandas as pd
 
+from palslib.common.places import RECORDS
+from palslib.common.reading import read_json
 from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASK_LABELS, TASKS
+from palslib.grid.sweep import PLANS, Grid
 from palslib.methods.table import LABELS
 from palslib.plan.config import RunConfig
 from palslib.plan.sampling import MIXED
@@ -312,4 +315,17 @@ def provenance(records: Iterable[dict]) -> pd.DataFrame:
         row |= {"commit": (made_in.get("git_commit") or "")[:10], "clean": made_in.get("git_dirty") is False}
         row |= {"folder": row["file"].rpartition("/")[0], "processor": processor(record), "maker": maker(record)}
         rows.append(row | {"hours": record["seconds"]["total"] / 3600})
+    return pd.DataFrame(rows)
+
+
+def progress() -> pd.DataFrame:
+    """What has been run and what is missing: for each grid what it is `about`, the number of its `runs`, of those
+    `recorded` in the folder of its name, and of those `missing`; and the `hours` that the recorded ones took."""
+    rows = []
+    for name in sorted(path.stem for path in PLANS.glob("*.json")):
+        grid = Grid.named(name)
+        records = map(read_json, (RECORDS / name).rglob("*.json"))
+        took = {record["key"]: record["seconds"]["total"] for record in records if record.get("status") == "finished"}
+        row = {"grid": name, "about": grid.title, "runs": grid.size, "recorded": len(took)}
+        rows.append(row | {"missing": grid.size - len(took), "hours": round(sum(took.values()) / 3600, 1)})
     return pd.DataFrame(rows)

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+import second_beside as beside
 from pytest import approx
+from second_beside import WEIGHTED, over_examples
+from second_study import ARMS, ONE_RATE, QUESTIONS, answered, read_second
 from test_second import confirmed, loud
 
 from palslib.common.places import RECORDS
@@ -10,12 +13,9 @@ from palslib.common.reading import read_object
 from palslib.data.metrics import METRICS, dev_average, main_scores
 from palslib.data.tasks import TASKS, load_rows
 from palslib.records import read_predictions
-from palslib.study.ledger.intervals import over_examples
-from palslib.study.results import beside
-from palslib.study.results.second import ARMS, ONE_RATE, QUESTIONS, answered, read_second
 
 
-def test_acting_by_arm_is_of_the_last_step_of_arms_that_add_something():
+def test_acting_is_of_the_last_step_of_arms_that_add_something():
     records = confirmed()
     for number, record in enumerate(records):
         record["key"] = str(number)
@@ -28,12 +28,12 @@ def test_acting_by_arm_is_of_the_last_step_of_arms_that_add_something():
             record["results"]["switched off"] = {"dev_average": 58 + record["config"]["seed"] % 2, "scores": scores}
         else:
             record["history"] = [{"step": 8000}]
-    frame = beside.acting_by_arm(records).set_index("arm")
+    frame = beside.acting(records).set_index("arm")
     seeds = dict.fromkeys(ARMS[1:], 6) | {ONE_RATE: 3}
     assert dict(frame["seeds"]) == seeds
     assert frame["size"].tolist() == approx([0.2] * 4) and frame["entropy"].tolist() == approx([0.95] * 4)
     assert frame["switched off"][:3].str.startswith("-1.50 [-2.07, -0.93]").all()  # 0.548 / √6 · t = 0.57
-    assert beside.acting_by_arm([]).empty
+    assert beside.acting([]).empty
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,33 @@ def test_questions_over_seeds_and_examples(monkeypatch, runs, seeds, level, draw
     assert {row["level"] for row in rows} == {level} and rows[0]["seeds"] == f"{seeds} and {seeds}"
     alone = over_examples([labels] * seeds, [wrong] * seeds, labels, level, draws)
     assert (rows[0]["low"], rows[0]["high"]) == (alone.low, alone.high)
+
+
+def predictions(rng, labels: dict, right: float) -> dict:
+    return {name: np.where(rng.random(len(rows)) < right, rows, 1 - rows) for name, rows in labels.items()}
+
+
+def test_dev_examples_widen_an_interval_that_seeds_alone_leave_narrow():
+    """Three equal runs a side that differ on a tenth of 200 rows: √(.1 · .9 / 200) = 2.1 points, on two tasks 1.5."""
+    rng = np.random.default_rng(3)
+    labels = {f"{task}/validation": rng.integers(0, 2, 200) for task in ("rte", "mrpc")}
+    perfect = {name: rows.copy() for name, rows in labels.items()}
+    worse = {name: np.where(np.arange(200) < 20, 1 - rows, rows) for name, rows in labels.items()}
+    interval = over_examples([perfect] * 3, [worse] * 3, labels, draws=400)
+    assert interval.value == approx(10) and interval.seeds == (3, 3)
+    assert (interval.high - interval.low) / 2 == approx(1.96 * 1.5, rel=0.2)
+    other = [predictions(rng, labels, right) for right in (0.5, 0.9)]
+    wide = over_examples([perfect] * 3, other, labels, draws=400)  # two runs that differ much: seeds count as well
+    assert wide.high - wide.low > 2 * (interval.high - interval.low)
+
+
+@pytest.mark.parametrize("metric", WEIGHTED)
+def test_a_row_that_counts_several_times_is_a_row_that_is_there_several_times(metric):
+    rng = np.random.default_rng(5)
+    labels, runs, weights = rng.integers(0, 2, 50), rng.integers(0, 2, (3, 50)), rng.integers(0, 4, 50)
+    runs[2] = 1  # equal predictions have no correlation
+    expected = [METRICS[metric](np.repeat(labels, weights), np.repeat(run, weights)) for run in runs]
+    assert WEIGHTED[metric](labels, runs, weights.astype(float)) == approx(np.nan_to_num(expected))
 
 
 def test_the_record_of_examples_is_of_the_look_that_decides():

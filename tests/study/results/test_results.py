@@ -5,9 +5,13 @@ import math
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
+import second_beside
+import second_study
 from made_up import record_of
 from pytest import approx
 from scipy import stats
+from second_study import decide
+from test_second import alone, confirmed, loud
 
 from palslib.common.places import RECORDS as COMMITTED
 from palslib.data.glue import TRAIN_SIZES
@@ -17,10 +21,8 @@ from palslib.records import read_records
 from palslib.study.figures.results import acting_panels, answer_rows, forest, schedule_lines, task_forest
 from palslib.study.ledger.claims import smallest_difference
 from palslib.study.ledger.paper import TABLE_2, TABLE_3
-from palslib.study.results import answer, second, tables
+from palslib.study.results import answer, tables
 from palslib.study.results.acting import acting, acting_table
-from palslib.study.results.second import decide
-from tests.study.results.test_second import alone, confirmed
 
 
 def run(method: str, seed: int, score: float, off: float | None = None, **changes) -> dict:
@@ -178,23 +180,26 @@ def test_claims_say_what_so_many_seeds_can_show():
     assert tables.claims_frame(just).set_index("compared").loc[main, "verdict"] == "reproduced, only just"
 
 
+def sentences_of(records: list[dict], new: list[dict]) -> list[str]:
+    return answer.answer(second_study.answers(records, [*new, *alone()]))
+
+
 def test_the_answer_in_five_sentences():
-    """2 ± t(.975, 5) · s · √(2/3): PALs 62, 64.225, 63.15, shared 60, 62.125, 61.25, low rank 59, 61.125; s = 1.2."""
-    sentences = answer.answer(RECORDS)
-    assert len(sentences) == len(answer.answer([])) == 5 and "eight BERTs is not known yet" in sentences[0]
-    assert "0 of 32 that choose settings and 0 of 27 that decide are" in sentences[0]
-    open_still = "**Whether PALs are better than sharing everything is open**: PALs score 2.00 points more"
+    """The second study's first question is open, so the third is answered by the first study: 3.0625 ± t(.975, 5) · s ·
+    √(1/3 + 1/2); PALs 62, 64.225, 63.15, shared 60, 62.125, 61.25, low rank 59, 61.125; s = 1.2."""
+    sentences = sentences_of(RECORDS, loud())
+    assert len(sentences) == 5 and "not known yet**: the second study asks this only when" in sentences[2]
+    open_still = "**Whether PALs are better than sharing everything is open**: PALs score 0.10 points more"
     squares = [2 * scores.var() for scores in map(pd.Series, ((62, 64.225, 63.15), (60, 62.125, 61.25)))]
     spread = math.sqrt((sum(squares) + pd.Series((59, 61.125)).var()) / 5)
-    half = stats.t.ppf(0.975, 5) * spread * math.sqrt(2 / 3)
-    ends = f"[{2 - half:+.2f}, {2 + half:+.2f}], more in 3 of 3 seeds (first study)."
-    assert sentences[1].startswith(open_still) and sentences[1].endswith(ends)
-    assert "not known yet" in sentences[2] and "not known yet" in sentences[3]  # low rank has two seeds
+    half = stats.t.ppf(0.975, 5) * spread * math.sqrt(1 / 3 + 1 / 2)
+    ends = f"[{3.0625 - half:+.2f}, {3.0625 + half:+.2f}], more in 2 of 2 seeds (first study)."
+    assert sentences[1].startswith(open_still) and sentences[3].endswith(ends)
     sizes = read_records(COMMITTED / "main")[0]["data"]["train"]
     shares = [sizes[task] / TRAIN_SIZES[task] for task in ("mnli", "qqp", "qnli")]
     assert f"{min(shares):.0%} to {max(shares):.0%}" == "3% to 10%" and "use 3 to 10 % of those three" in sentences[4]
-    worse = answer.answer([*runs("shared", 60.0, 62.0, 61.0), *runs("pals-204", 48.0, 50.1, 48.9)])
-    assert worse[1].startswith("**Sharing everything is better than PALs**: PALs score 12.00 points less")
+    worse = sentences_of([*runs("low-rank-100", 60.0, 62.0, 61.0), *runs("pals-204", 48.0, 50.1, 48.9)], loud())
+    assert worse[3].startswith("**Attention is not needed: low rank, which has none, is better**: PALs score 12.00")
 
 
 def small(method: str, seed: int, score: float, steps: int = 40, recipe: str = "paper") -> dict:
@@ -248,7 +253,7 @@ def test_a_sweep_of_ones_own_has_its_table_its_differences_and_intervals():
 
 def test_the_answer_is_the_second_studys_where_it_decides():
     new = confirmed(pals=1.0, common=0.9)
-    sentences = answer.answer(RECORDS, new)
+    sentences = sentences_of(RECORDS, new)
     assert "PALs score 1.00 points more" in sentences[1]
     assert "more in 6 of 6 seeds (second study; 99.5 % interval)" in sentences[1]
     assert sentences[2].startswith("**One PAL for all tasks does as well") and "0.10 points more" in sentences[2]
@@ -256,7 +261,7 @@ def test_the_answer_is_the_second_studys_where_it_decides():
     row = answer.questions_table(decide(new)).iloc[1]
     assert (row["compared"], row["verdict"]) == ("PALs − one PAL for all tasks", "too small to matter")
     assert row["points [interval]"].startswith("+0.10 [-")
-    by = answer.tasks_table(second.by_task(new)).set_index("task")
+    by = answer.tasks_table(second_beside.by_task(new)).set_index("task")
     assert list(by.index) == [TASK_LABELS[task] for task in TASKS] and by.loc["RTE", "margin"] == "1.08"
     assert by["PALs − shared (6 and 6 seeds)"]["CoLA"].startswith("+1.00 [") and by.shape == (8, 5)
 
@@ -266,29 +271,28 @@ def test_pals_against_eight_berts():
     """By hand: PALs have 60 and noise of -.1, .1, 0 at seeds 300 to 302; the eight have 59 (RTE: 51). So PALs score 1
     more on seven tasks and 9 on RTE, 2 on average: 9 / 8 = 1.125 of it from RTE."""
     new = [*confirmed(), *alone(**dict.fromkeys(TASKS, 59.0) | {"rte": 51.0})]
-    row = answer.comparisons(RECORDS, new).iloc[0]
+    row = second_study.answers(RECORDS, new).iloc[0]
     assert tuple(row[["left", "right", "verdict", "seeds"]]) == ("pals-204", answer.EIGHT, "positive", "3 and 3")
     assert (row["difference"], row["without RTE"]) == (approx(2), approx(1))
     by_scipy = stats.ttest_ind([59.9, 60.1, 60.0], [58.0] * 3, equal_var=False).confidence_interval(0.95)
     assert (row["low"], row["high"]) == (approx(by_scipy.low), approx(by_scipy.high))
-    sentence = answer.answer(RECORDS, new)[0]
+    sentence = answer.answer(second_study.answers(RECORDS, new))[0]
     assert "PALs score 60.0 of 100 and eight BERTs 58.0, 2.00 points more" in sentence and "3 seeds each" in sentence
     assert "Without RTE the difference is +1.00 [+" in sentence
     assert "In the same seeds sharing everything scores 2.00 points more than the eight [+" in sentence
     for score, verdict in ((60.0, "no worse"), (60.2, "no worse"), (62.0, "negative")):
-        row = answer.comparisons(RECORDS, [*confirmed(), *alone(**dict.fromkeys(TASKS, score))]).iloc[0]
+        row = second_study.answers(RECORDS, [*confirmed(), *alone(**dict.fromkeys(TASKS, score))]).iloc[0]
         assert row["verdict"] == verdict
 
 
 def test_where_the_second_study_leaves_a_question_open_the_next_is_said_not_to_be_asked_yet():
     """PALs and the common PAL are equal, and seeds spread twenty times as far: the second question is open."""
     new = confirmed(noise=21, pals=9.0, common=9.0)
-    sentences = answer.answer(RECORDS, new)
+    sentences = sentences_of([], new)
     assert len(answer.questions_table(decide(new))) == 2
     assert sentences[2].startswith("**Whether each task needs a PAL of its own is open**")
     assert "six more seeds are planned, and are looked at when all are there)" in sentences[2]
     assert sentences[3].endswith("the second study asks this only when the question before has an answer.")
-    assert "under way (0 of 32 that choose settings and 26 of 27 that" in answer.answer(RECORDS, new[1:])[2]
 
 
 def names(ax) -> list[str]:
@@ -305,8 +309,9 @@ def test_figures_draw_what_there_is():
     assert [tick.get_text() for tick in axes[1].get_xticklabels()] == list(MIXED)
     acting_panels(*acting(runs("pals-204", 60.0, 60.0, off=-0.1)), axes := plt.subplots(1, 2)[1])
     assert len(axes[0].lines[0].get_xdata()) == 2 and [text.get_text() for text in axes[0].texts] == ["1 ×"]
-    answer_rows(answer.answered(RECORDS, confirmed(pals=1.0)), ax := plt.subplots()[1])
-    assert names(ax)[0] == "PALs − sharing everything\n(second study, 99.5 %)"
+    answers = second_study.answers(RECORDS, [*confirmed(pals=1.0), *alone()])
+    answer_rows(answer.answered(answers), ax := plt.subplots()[1])
+    assert names(ax)[1] == "PALs − sharing everything\n(second study, 99.5 %)"
     for records in ([], RECORDS[:1]):
         forest(tables.against(records), tables.LABELS, "shared", plt.subplots()[1])
         task_forest(tables.task_differences(records, "pals-204", "shared"), plt.subplots()[1])

@@ -1,18 +1,21 @@
 """The second study's rules on made-up records of known differences."""
 
+import math
+
 import numpy as np
 import pytest
+import second_study as second
 from pytest import approx
 from scipy import stats
+from second_beside import by_task, questions
+from second_study import ARMS, ONE_RATE, QUESTIONS, SECOND_LOOK, decide, difference
 
 from palslib.common.places import RECORDS
 from palslib.data.tasks import TASKS
 from palslib.study.ledger import claims
 from palslib.study.ledger.claims import task_margin
-from palslib.study.ledger.intervals import paired
-from palslib.study.ledger.verdicts import VERDICTS, verdict_frame
-from palslib.study.results import second
-from palslib.study.results.second import ARMS, ONE_RATE, QUESTIONS, SECOND_LOOK, decide
+from palslib.study.ledger.intervals import equal_variances, paired
+from palslib.study.ledger.verdicts import VERDICTS
 
 NOISE = (-0.1, 0.1, 0.0, 0.1, -0.1, 0.0)
 
@@ -123,14 +126,14 @@ def test_the_error_of_the_whole_study_is_the_one_that_is_told():
 def test_tasks_have_margins_in_examples_and_intervals_for_all_of_them():
     margins = [task_margin("rte", 277), task_margin("mnli", 9815), task_margin("cola", 1043)]
     assert margins == [approx(300 / 277), 0.5, 1.0]
-    frame = second.by_task([*confirmed(pals=1.0), *confirmed(range(306, 312), pals=9.0)])  # of the look that decided
+    frame = by_task([*confirmed(pals=1.0), *confirmed(range(306, 312), pals=9.0)])  # of the look that decided
     assert list(zip(frame["left"], frame["right"], strict=True)) == [pair for pair in QUESTIONS for _ in TASKS]
     rte = frame.query("task == 'rte'")
     assert rte["difference"].tolist() == approx([1, 1, 1, 0]) and rte["seeds"].tolist()[::3] == ["6 and 6", "3 and 3"]
     assert rte["verdict"].tolist() == ["positive"] * 3 + ["too small to matter"]
-    assert second.by_task([]).empty
+    assert by_task([]).empty
     (uneven := confirmed(pals=1.0))[6]["results"]["last"]["scores"]["rte"]["accuracy"] += 1  # PALs, seed 300
-    low = second.by_task(uneven).query("task == 'rte'")["low"].iloc[0]
+    low = by_task(uneven).query("task == 'rte'")["low"].iloc[0]
     assert low == approx(paired([2, 1, 1, 1, 1, 1], 1 - 0.005 / 8).low)  # at the level of the first look
 
 
@@ -139,9 +142,8 @@ def test_without_cola_the_same_questions_are_answered_at_the_same_look():
     runs = confirmed(pals=0.4)
     for record in runs:
         record["results"]["last"]["scores"]["cola"]["matthews"] += 60 * NOISE[record["config"]["seed"] % 6]
-    asked, rest = decide(runs).dropna(subset="low"), second.without_tasks(runs, ("cola",))
-    assert rest[["question", "level"]].equals(asked[["question", "level"]])
-    assert asked["verdict"].tolist() == ["open"] and rest["verdict"].tolist() == ["positive"]
+    row = questions(runs).iloc[0]
+    assert row["verdict"] == "open" and row["without CoLA"].endswith("]: positive") and row["level"] == 0.995
 
 
 def test_what_was_chosen_afterwards_stands_apart():
@@ -151,10 +153,29 @@ def test_what_was_chosen_afterwards_stands_apart():
         if record["config"]["arm"] == "pals-204":
             by = NOISE[record["config"]["seed"] % 6]
             record["results"]["last"]["scores"]["cola"]["matthews"] += 8 * (1 + by)
-    row = second.chosen_afterwards(runs).iloc[0]
+    row = questions(runs).iloc[0]
     gaps = [1 + noise for noise in NOISE]
-    assert row["blocked by seed"] == paired(gaps, 0.995).text and row["correlation"] == approx(1)
-    assert row["tasks standardised"].startswith("+") and second.chosen_afterwards([]).empty
+    assert row["in pairs of one seed"] == paired(gaps, 0.995).text and row["correlation"] == approx(1)
+    assert row["tasks standardised"].startswith("+")
+
+
+def test_two_methods_have_students_interval_and_unequal_variances_welchs():
+    """Of two methods alone the pooled variance is the t-test's own."""
+    rng = np.random.default_rng(1)
+    equal = {"a": rng.normal(1, 1, 6), "b": rng.normal(0, 1, 9)}
+    ends = stats.ttest_ind(equal["a"], equal["b"]).confidence_interval(0.952)  # the level of a second look
+    interval = difference(equal, "a", "b", 0.952)
+    assert (interval.low, interval.high, interval.seeds) == (approx(ends.low), approx(ends.high), (6, 9))
+    unequal = {"a": rng.normal(1, 30, 20), "b": rng.normal(0, 0.1, 20)}
+    interval = difference(unequal, "a", "b", 0.995)
+    ends = stats.ttest_ind(unequal["a"], unequal["b"], equal_var=False).confidence_interval(0.995)
+    assert equal_variances(unequal) < 0.01 and (interval.low, interval.high) == (approx(ends.low), approx(ends.high))
+
+
+def test_a_third_method_lends_its_runs_to_the_variance():
+    """Variances 1 (of 1, 2, 3), 0 and 4 (of 0, 2, 4), two degrees each: 5 / 3; ± t(.975, 6) · √(5/3 · 2/3)."""
+    interval = difference({"a": [1.0, 2.0, 3.0], "b": [0.0, 0.0, 0.0], "c": [0.0, 2.0, 4.0]}, "a", "b")
+    assert (interval.value, interval.high - interval.value) == (2.0, approx(2.4469 * math.sqrt(10 / 9), rel=1e-4))
 
 
 def alone(seeds=(300, 301, 302), **by_task: float) -> list[dict]:
@@ -180,8 +201,6 @@ def test_separate_models_are_put_together_and_decide_their_rows_of_the_ledger(mo
     assert verdicts["C1"].verdict == "reproduced" and "-0.2" in verdicts["C1"].value
     worse = second.of_ledger([*alone(rte=75.0), *confirmed()])["C1"]
     assert worse.verdict == "not reproduced" and "RTE accounts for -1.88 of -2.05 points" in worse.note  # 15 / 8
-    frame = verdict_frame([], verdicts).set_index("id")["verdict"]
-    assert (frame["C1"], frame["C2"]) == ("reproduced", "not run")
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,18 @@
 """Tables of what is finished, kept as CSV files beside the records; each is computed again from these.
 
-`python tests/study/results/test_frozen.py` writes the files, which is needed only if such a study has more runs.
+`python tests/test_frozen.py` writes the files, which is needed when such a study has more runs.
 """
 
 from statistics import fmean
 
 import pandas as pd
 import pytest
+import second_beside
+import second_study
+from second_study import ARMS, ONE_RATE, read_second
 
 from palslib.common.places import RECORDS
+from palslib.common.reading import read_object
 from palslib.data.metrics import main_scores
 from palslib.grid.sweep import Grid
 from palslib.methods.table import LABELS
@@ -18,7 +22,6 @@ from palslib.study.ledger.intervals import paired
 from palslib.study.ledger.paper import load_ledger
 from palslib.study.ledger.verdicts import evidence
 from palslib.study.results.acting import setting_name
-from palslib.study.results.second import ARMS, ONE_RATE
 from palslib.study.results.tables import COMPARED, label, of_study
 
 RATES = ["learning_rate", "adaptation_rate"]
@@ -129,7 +132,23 @@ def pilot() -> pd.DataFrame:
     return table.assign(chosen=table.index == acts["dev average"].idxmax())
 
 
-TABLES = {table.__name__: table for table in (variants, deviations, looks, tuning, pilot)}
+def answers() -> pd.DataFrame:
+    return second_study.answers(of_study(evidence(), "first study"), read_second())
+
+
+def questions() -> pd.DataFrame:
+    return second_beside.questions(read_second(), read_object(second_beside.OVER_EXAMPLES)["questions"])
+
+
+def second_verdicts() -> pd.DataFrame:
+    verdicts = second_study.of_ledger(read_second())
+    rows = [{"row": row} | verdict._asdict() | {"files": " ".join(verdict.files)} for row, verdict in verdicts.items()]
+    return pd.DataFrame(rows)
+
+
+TABLES = {table.__name__: table for table in (variants, deviations, looks, tuning, pilot, answers, questions)}
+TABLES |= {"second-verdicts": second_verdicts, "questions-by-task": lambda: second_beside.by_task(read_second())}
+TABLES |= {"second-acting": lambda: second_beside.acting(read_second())}
 
 
 @pytest.mark.parametrize("name", TABLES)

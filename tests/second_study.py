@@ -1,22 +1,37 @@
-"""The second study: its choices and decisions, exactly as figures/records/PLAN.md and DEVIATIONS.md state them."""
+"""The second study: its choices and decisions, exactly as figures/records/PLAN.md and DEVIATIONS.md state them.
 
+`test_frozen.py` writes what they give as tables beside the records, and compares.
+"""
+
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from palslib.common.places import RECORDS
-from palslib.common.reading import read_json
 from palslib.data.metrics import main_scores
 from palslib.data.tasks import TASKS
-from palslib.grid.sweep import PLANS, Grid
+from palslib.grid.sweep import Grid
 from palslib.records import read_records
-from palslib.study.ledger.claims import SEEDS, Comparison, Outcome, Verdict, parts_of_tasks, task_margin, together
-from palslib.study.ledger.intervals import NEGATIVE, OPEN, POSITIVE, TOO_SMALL, Difference, difference, paired
+from palslib.study.ledger.claims import SEEDS, Comparison, Outcome, Verdict, parts_of_tasks, together
+from palslib.study.ledger.intervals import (
+    MARGIN,
+    NEGATIVE,
+    NO_WORSE,
+    OPEN,
+    POSITIVE,
+    TOO_SMALL,
+    Difference,
+    equal_variances,
+    student,
+    welch,
+)
 from palslib.study.ledger.paper import load_ledger
-from palslib.study.ledger.verdicts import verdict_frame
-from palslib.study.results.tables import average
+from palslib.study.results.answer import EIGHT
+from palslib.study.results.tables import average, runs_of, scores_by_method
 
 ONE_RATE = "pals-204 at one rate"
 """The fifth arm: PALs at `shared`'s tuned rate, the paper's setting."""
@@ -62,7 +77,19 @@ def counted(name: str, level: float, all_of_five: bool = False) -> range:
     return LOOKS[level] if all_seeds else LOOKS[level][:SEEDS]
 
 
-def _difference(runs: Mapping[str, dict[int, dict]], row: Mapping, level: float, without: Sequence[str] = ()) -> dict:
+def difference(scores: Mapping[str, Sequence[float]], left: str, right: str, level: float = 0.95) -> Difference:
+    """left - right with the interval of this level: Student's t with one variance for all methods of `scores`, or
+    Welch's for these two where `equal_variances` is below 0.01."""
+    a, b = np.asarray(scores[left], float), np.asarray(scores[right], float)
+    if equal_variances(scores) < 0.01:
+        return welch(a, b, level)
+    several = [runs for runs in scores.values() if len(runs)]
+    degrees = sum(len(runs) - 1 for runs in several)
+    pooled = sum(np.var(runs) * len(runs) for runs in several) / degrees
+    return student(a.mean() - b.mean(), (pooled * (1 / len(a) + 1 / len(b))) ** 0.5, degrees, level, (len(a), len(b)))
+
+
+def compared_by(runs: Mapping[str, dict[int, dict]], row: Mapping, level: float, without: Sequence[str] = ()) -> dict:
     """The columns that answer a question from these runs, by averages over all tasks but those in `without`."""
     scores = {name: [average(run, without) for run in by_seed.values()] for name, by_seed in runs.items()}
     gap = difference(scores, row["left"], row["right"], level)
@@ -86,7 +113,7 @@ def decide(records: Sequence[dict]) -> pd.DataFrame:
             if any(len(runs[name]) < len(counted(name, level, left == ONE_RATE)) for name in ARMS):
                 break  # a look is made once all of its runs are there
             if row["verdict"] in (NOT_RUN, OPEN):
-                row |= _difference(runs, row, level)
+                row |= compared_by(runs, row, level)
                 looks = looks[looks.index(level) :]  # no later question goes back to an earlier look
         before = row["verdict"]
         rows.append(row)
@@ -104,46 +131,6 @@ def answered(records: Sequence[dict]) -> list[tuple[dict, dict[str, dict[int, di
     them."""
     rows = decide(records).dropna(subset="low").to_dict("records")
     return [(row, arms(records, row["level"], row["left"] == ONE_RATE)) for row in rows]
-
-
-def without_tasks(records: Sequence[dict], tasks: Sequence[str]) -> pd.DataFrame:
-    """The frame of `decide`, its answered questions alone, from averages over the other tasks. It decides nothing."""
-    rows = [row | _difference(runs, row, row["level"], tasks) for row, runs in answered(records)]
-    return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def by_task(records: Sequence[dict]) -> pd.DataFrame:
-    """For each question that has an answer, its difference by task, paired by seed, with intervals that hold for all
-    tasks together at its level (Bonferroni's): `left`, `right`, `task`, `difference`, `low`, `high`, `seeds`,
-    `margin`, `verdict`. It decides nothing."""
-    rows = []
-    for row, runs in answered(records):
-        left, right = runs[row["left"]], runs[row["right"]]
-        gaps = (scores_of(left) - scores_of(right)).dropna()
-        sizes = next(iter(left.values()))["data"]["dev"]
-        for task in TASKS:
-            gap = paired(gaps[task].tolist(), 1 - (1 - row["level"]) / len(TASKS))
-            margin = task_margin(task, next(iter(sizes[task].values())))
-            compared = {"left": row["left"], "right": row["right"], "task": task}
-            rows.append(compared | gap.cells | {"margin": margin, "verdict": gap.kind(margin)})
-    return pd.DataFrame(rows, columns=["left", "right", "task", *COLUMNS[3:7], "margin", "verdict"])
-
-
-def chosen_afterwards(records: Sequence[dict]) -> pd.DataFrame:
-    """For each question that has an answer, two other intervals at its level, both chosen after the data were seen, so
-    that they decide nothing: `blocked by seed`, from differences between runs of one seed, which are alike here; and
-    with `tasks standardised`, each task's scores divided by their standard deviation between runs of one arm, so that
-    no task's noise counts more (in these units, not in points). With `correlation`, that of the two arms over seeds."""
-    rows = []
-    for row, runs in answered(records):
-        left, right = scores_of(runs[row["left"]]).align(scores_of(runs[row["right"]]), "inner")
-        spread = ((left.var() + right.var()) / 2) ** 0.5
-        scaled = {side: (scores / spread).mean(axis=1) for side, scores in (("left", left), ("right", right))}
-        both = left.mean(axis=1), right.mean(axis=1)
-        line = {"left": row["left"], "right": row["right"], "correlation": both[0].corr(both[1])}
-        line["blocked by seed"] = paired(list(both[0] - both[1]), row["level"]).text
-        rows.append(line | {"tasks standardised": difference(scaled, "left", "right", row["level"]).text})
-    return pd.DataFrame(rows)
 
 
 def separate(records: Iterable[dict]) -> pd.DataFrame:
@@ -198,19 +185,53 @@ def read_second() -> list[dict]:
     return records
 
 
-def ledger_frame() -> pd.DataFrame:
-    """`verdict_frame` of the committed records, in which the second study decides its rows."""
-    return verdict_frame(decided=of_ledger(read_second()))
+def answers(records: Sequence[dict], new: Sequence[dict]) -> pd.DataFrame:
+    """A row for each comparison that answers the paper's question: `left` and `right`; the `study` that answers it (the
+    first until the second does; none if neither does); `difference`, `low`, `high`, `seeds` and `level` of its
+    interval; the mean scores `left mean` and `right mean`; in how many of the common seeds the difference has its sign
+    (`same sign`: 6 of 6); the difference of the other tasks' means `without RTE`; and the `verdict`. Then two
+    differences from the eight BERTs that stand beside the first row: that of PALs without RTE, and that of sharing
+    everything.
 
-
-def progress() -> pd.DataFrame:
-    """What has been run and what is missing: for each grid what it is `about`, the number of its `runs`, of those
-    `recorded` in the folder of its name, and of those `missing`; and the `hours` that the recorded ones took."""
-    rows = []
-    for name in sorted(path.stem for path in PLANS.glob("*.json")):
-        grid = Grid.named(name)
-        records = map(read_json, (RECORDS / name).rglob("*.json"))
-        took = {record["key"]: record["seconds"]["total"] for record in records if record.get("status") == "finished"}
-        row = {"grid": name, "about": grid.title, "runs": grid.size, "recorded": len(took)}
-        rows.append(row | {"missing": grid.size - len(took), "hours": round(sum(took.values()) / 3600, 1)})
+    Args:
+        records: the first study's runs.
+        new: the records of the second study's grids.
+    """
+    eight = separate(new)
+    of = {name: scores_of(runs).reindex(eight.index) for name, runs in arms(new).items()}
+    without = [side.drop(columns="rte") for side in (of["pals-204"], eight)]
+    scores, rows = scores_by_method(records), [_against_eight("pals-204", of["pals-204"], eight)]
+    for row in decide(new).to_dict("records")[:3]:
+        sides = row["left"], row["right"]
+        if not math.isnan(row["low"]):
+            gap, runs = Difference(row["difference"], row["low"], row["high"], (0, 0)), arms(new, row["level"])
+            about = {name: row[name] for name in ("seeds", "level", "verdict")}
+        elif all(map(scores.get, sides)):
+            gap, runs = difference(scores, *sides), {line: _by_seed(line, records) for line in sides}
+            about = {"study": "first study", "verdict": gap.kind()}
+        else:
+            rows.append({"left": sides[0], "right": sides[1], "verdict": row["verdict"]})
+            continue
+        rows.append(_row(sides, gap, *(scores_of(runs[arm]) for arm in sides)) | about)
+    rows += [_against_eight("pals-204 without RTE", *without), _against_eight("shared", of["shared"], eight)]
     return pd.DataFrame(rows)
+
+
+def _by_seed(line: str, records: Sequence[dict]) -> dict[int, dict]:
+    return {run["config"]["seed"]: run for run in runs_of(line, records)}
+
+
+def _row(sides: tuple[str, str], gap: Difference, left: pd.DataFrame, right: pd.DataFrame) -> dict:
+    row = {"left": sides[0], "right": sides[1], "study": "second study", **gap.cells, "level": 0.95}
+    row |= {"left mean": left.mean().mean(), "right mean": right.mean().mean()}
+    by_seed = (left.mean(axis=1) - right.mean(axis=1)).dropna()
+    row["same sign"] = f"{(by_seed * gap.value > 0).sum()} of {len(by_seed)}"
+    return row | {"without RTE": (left.mean() - right.mean()).drop("rte", errors="ignore").mean()}
+
+
+def _against_eight(name: str, scores: pd.DataFrame, eight: pd.DataFrame) -> dict:
+    """An arm against eight BERTs, on the seeds of the latter. No two of these runs share their randomness, so the
+    interval is Welch's, of two independent samples."""
+    gap = welch(*(side.mean(axis=1).tolist() for side in (scores, eight)))
+    no_worse = gap.kind() != POSITIVE and gap.low >= -MARGIN
+    return _row((name, EIGHT), gap, scores, eight) | {"verdict": NO_WORSE if no_worse else gap.kind()}
