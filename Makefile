@@ -27,7 +27,7 @@ help:
 	@echo "make benchmark   set up, measure speed on this machine, about 20 minutes (ARGS='--record FILE.json')"
 	@echo "make lint        ruff over modules, tests and notebooks"
 	@echo "make notebooks   run the notebooks again in place, as they are committed, with their pictures in figures/"
-	@echo "make numbers     write the numbers of README.md and the book again, from figures/records"
+	@echo "make numbers     write tables, and the numbers of README.md and the book, again from figures/records"
 	@echo "make book        build the course as a web page, in runs/book, from the notebooks as they are committed"
 	@echo "make student     write the notebooks to hand out, without outputs and solutions, in runs/student, solutions in runs/solutions"
 	@echo "make grade       run the notebooks that were handed in: FOLDER=...; prints how many exercises of each have the right number"
@@ -92,6 +92,7 @@ notebooks: $(EXTRAS)
 
 numbers: $(CORE)
 	$(check_imports)
+	@$(PY) figures/records/write_tables.py
 	@$(PY) .book/computed.py
 
 book: $(EXTRAS)

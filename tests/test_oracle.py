@@ -2,7 +2,7 @@
 recorded runs, the content of all splits, orders of training, the ledger's verdicts, and what the result pages show.
 
 `oracle.json` holds these values as commit d821196 gave them. Where a value changes on purpose, its new value is written
-there (`python tests/test_oracle.py` prints what it would be now), and the commit says why.
+there (`PYTHONPATH=figures/records python tests/test_oracle.py` prints what it would be now), and the commit says why.
 """
 
 import hashlib

@@ -74,7 +74,7 @@ def answer(rows: pd.DataFrame) -> list[str]:
     """Five sentences, in Markdown, on the question of the paper.
 
     Args:
-        rows: `figures/records/answers.csv`; its columns are those of `answers` in `tests/second_study.py`.
+        rows: `figures/records/answers.csv`; its columns are those of `answers` in `second_study.py` there.
     """
     by_sides = {(row["left"], row["right"]): row for row in rows.to_dict("records")}
     sentences = []

@@ -140,7 +140,7 @@ def over_both(records: Sequence[dict], labels: dict[str, np.ndarray], draws: int
     return rows
 
 
-if __name__ == "__main__":  # `python tests/second_beside.py`, where GLUE is available
+if __name__ == "__main__":  # `python figures/records/second_beside.py`, where GLUE is available
     scored = {name: task.evaluation[0] for name, task in TASKS.items()}  # the splits that enter a dev average
     rows_of = {f"{task}/{split}": load_rows(task, "glue", split) for task, split in scored.items()}
     labels_of = {name: rows["label"].to_numpy() for name, rows in rows_of.items()}

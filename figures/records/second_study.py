@@ -1,6 +1,6 @@
 """The second study: its choices and decisions, exactly as figures/records/PLAN.md and DEVIATIONS.md state them.
 
-`test_frozen.py` writes what they give as tables beside the records, and compares.
+`write_tables.py` writes what they give as tables beside the records.
 """
 
 import math
