@@ -37,11 +37,11 @@ def by_task(records: Sequence[dict]) -> pd.DataFrame:
 
 def questions(records: Sequence[dict], over: Sequence[dict] = ()) -> pd.DataFrame:
     """The frame of `decide`, and beside each answer what decides nothing, as text: the difference `without CoLA`; and,
-    chosen after the data were seen, the difference `in pairs of one seed`, whose runs are alike here; the same `with
-    tasks standardised`, each task's scores divided by their standard deviation between runs of one arm, so that no
+    chosen after the data were seen, the difference `in pairs of one seed`, whose runs are alike here; unpaired,
+    `tasks standardised`, each task's scores divided by their standard deviation between runs of one arm, so that no
     task's noise counts more (in these units, not in points); and the `correlation` of the two arms over seeds. `over`:
     what `over_both` gave, for the interval `over dev examples too`."""
-    beside, examples = {}, {row["question"]: row for row in over}
+    beside, examples = {}, {(row["question"], row["level"]): _text(row) for row in over}
     for row, runs in answered(records):
         rest = compared_by(runs, row, row["level"], ("cola",))
         left, right = scores_of(runs[row["left"]]).align(scores_of(runs[row["right"]]), "inner")
@@ -53,7 +53,7 @@ def questions(records: Sequence[dict], over: Sequence[dict] = ()) -> pd.DataFram
             "in pairs of one seed": paired(list(both[0] - both[1]), row["level"]).text,
             "tasks standardised": difference(scaled, "left", "right", row["level"]).text,
             "correlation": both[0].corr(both[1]),
-            "over dev examples too": _text(examples[row["question"]]) if row["question"] in examples else None,
+            "over dev examples too": examples.get((row["question"], row["level"]), np.nan),
         }
     return decide(records).join(pd.DataFrame.from_dict(beside, orient="index"), on="question")
 

@@ -206,7 +206,7 @@ def answers(records: Sequence[dict], new: Sequence[dict]) -> pd.DataFrame:
         if not math.isnan(row["low"]):
             gap, runs = Difference(row["difference"], row["low"], row["high"], (0, 0)), arms(new, row["level"])
             about = {name: row[name] for name in ("seeds", "level", "verdict")}
-        elif all(map(scores.get, sides)):
+        elif min(len(scores.get(line, ())) for line in sides) >= SEEDS:
             gap, runs = difference(scores, *sides), {line: _by_seed(line, records) for line in sides}
             about = {"study": "first study", "verdict": gap.kind()}
         else:

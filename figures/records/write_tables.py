@@ -1,6 +1,7 @@
 """The CSV files of this folder, from its records; a test computes each again.
 
-`python figures/records/write_tables.py` writes the files, as does `make numbers`.
+`python figures/records/write_tables.py` writes the files, as does `make numbers`; after a look,
+`second_beside.py` comes first.
 """
 
 from statistics import fmean

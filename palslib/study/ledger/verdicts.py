@@ -24,8 +24,8 @@ ASIDE = ("pilot", "same-rate", "trained", "heads", "precision", "tuning-bf16", "
 ASIDE += ("tuning", "confirmation", "control", "bert-base-tuning")
 """Folders of records that decide no verdict: the pilot, from which the settings of the others were chosen; runs in
 another setting beside it; models trained to be shipped; runs from before the plan (figures/records/FIRST_STUDY.md); and
-tuning, confirmation and control of the second study, which has its own rule (`second-verdicts.csv`). `separate` is
-evidence."""
+tuning, confirmation and control of the second study, which has its own rule (`figures/records/second_study.py`).
+`separate` is evidence."""
 SECTION_4 = ("adapters-alone", "crowdflower", "gem-again", "gem-mixed", "minbert-again", "schedules", "today")
 SECTION_4 += ("variants-longer",)
 """The grids of section 4 of the second study's plan: each decides once all its runs are there, since a verdict that is

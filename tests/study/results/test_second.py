@@ -153,7 +153,10 @@ def test_what_was_chosen_afterwards_stands_apart():
         if record["config"]["arm"] == "pals-204":
             by = NOISE[record["config"]["seed"] % 6]
             record["results"]["last"]["scores"]["cola"]["matthews"] += 8 * (1 + by)
-    row = questions(runs).iloc[0]
+    over = {"question": QUESTIONS["pals-204", "shared"], "level": 0.995, "difference": 1.0, "low": 0.0, "high": 2.0}
+    row = questions(runs, [over]).iloc[0]
+    assert row["over dev examples too"] == "+1.00 [+0.00, +2.00]"
+    assert questions(runs, [over | {"level": 0.952}])["over dev examples too"].isna().all()  # of another look
     gaps = [1 + noise for noise in NOISE]
     assert row["in pairs of one seed"] == paired(gaps, 0.995).text and row["correlation"] == approx(1)
     assert row["tasks standardised"].startswith("+")
