@@ -428,9 +428,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def complain(words: list[str], text: str) -> None:
-    """Prints an error as one line, in which characters that would steer a terminal are shown by their numbers."""
-    line = " ".join(["palslib", *words[:1]]) + ": " + " ".join(text.split())
-    print(*(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line), sep="", file=sys.stderr)
+    """Prints an error as one line."""
+    print(" ".join(["palslib", *words[:1]]) + ": " + " ".join(text.split()), file=sys.stderr)
 
 
 def start() -> None:

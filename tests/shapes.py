@@ -95,14 +95,6 @@ def states(model: MultiTaskModel, task: str | None, inputs: dict) -> list[torch.
 
 
 @torch.no_grad()
-def states_of_encoder(encoder: torch.nn.Module, inputs: dict) -> list[torch.Tensor]:
-    """The hidden states of an encoder's own forward pass, (B, S, d) each, zero at padding."""
-    inputs = {k: v for k, v in inputs.items() if k != "token_type_ids" or encoder.config.type_vocab_size > 1}
-    hidden_states = encoder(**inputs, output_hidden_states=True).hidden_states
-    return [h * inputs["attention_mask"][..., None] for h in hidden_states]
-
-
-@torch.no_grad()
 def randomise(module: torch.nn.Module, seed: int = 7, std: float = 0.3) -> None:
     """Adds normal noise to every parameter of a module, so that no V^D is zero and no norm is at its initial value."""
     draw = torch.Generator().manual_seed(seed)

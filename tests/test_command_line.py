@@ -142,10 +142,6 @@ def test_what_goes_to_a_file_is_utf8_whatever_the_terminals_encoding():
     assert "α" in subprocess.check_output(call, env=os.environ | terminal).decode()
 
 
-def test_what_would_steer_a_terminal_is_shown_by_its_number(capsys):
-    assert main(["predict", "no\x1b[31m", "file.csv"]) == 2 and "\x1b" not in capsys.readouterr().err
-
-
 def test_version_and_no_command(capsys):
     assert main(["--version"]) == 0 and capsys.readouterr().out == f"palslib {palslib.__version__}\n"
     assert main([]) == 2 and "predict, evaluate, train" in capsys.readouterr().err

@@ -76,7 +76,7 @@ def orders() -> dict[str, str]:
         plan = TrainingPlan(dict(TRAIN_SIZES), schedule, 300, batch_size=8, seed=7)
         steps = [plan.tasks[step] for step in range(300)]
         rows = [np.asarray(plan.examples(step)).tolist() for step in range(0, 300, 10)]
-        hashes[schedule] = _hash([steps, rows])
+        hashes[schedule] = hashlib.sha256(json.dumps([steps, rows]).encode()).hexdigest()[:16]
     return hashes
 
 
@@ -101,13 +101,9 @@ def frames(then: dict) -> dict[str, list]:
         "11 table 3": tables.table_3(runs, methods=tables.COMPARED),
         "11 table 2": tables.by_task(runs, TABLE_2),
         "11 by task": tables.task_differences(runs, "pals-204", "shared"),
-        "11 variants": pd.read_csv(RECORDS / "variants.csv"),
-        "11 quirks": pd.read_csv(RECORDS / "deviations.csv").fillna({"fields": ""}),
-        "11 pilot": pd.read_csv(RECORDS / "pilot.csv").drop(columns="chosen"),
         "11 second study": second.decide(new),
         "11 second study by task": second_beside.by_task(new),
         "11 second study without CoLA": pd.DataFrame(without, columns=second.COLUMNS),
-        "11 tuning": pd.read_csv(RECORDS / "tuning.csv"),
     }
     in_turn = read_records(RECORDS / "gem")
     found["09 transfer"] = pd.DataFrame(map(transfer_measures, in_turn), [run["file"] for run in in_turn])
@@ -129,10 +125,6 @@ def _plain(value):
     if isinstance(value, str | bool | None):
         return value
     return float(f"{value:.6g}") if isinstance(value, int | float | np.number) and math.isfinite(value) else str(value)
-
-
-def _hash(value) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
 def known() -> dict:

@@ -70,8 +70,6 @@ def test_what_a_task_cannot_have(field, value):
         Task("mine", given.pop("texts"), **given)
     with pytest.raises(ValueError, match="head 'cosine' gives scores from 0 to 5"):
         Task("mine", ("a", "b"), ("x", "y"), scale=1.0, head="cosine")
-    with pytest.raises(ValueError, match="metric of task 'mine'"):
-        Task("mine", ("text",), metrics=("accuracy",))
 
 
 # --------------------------------------------------------------------------------------------------- folder of Parquet

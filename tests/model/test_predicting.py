@@ -21,7 +21,6 @@ from palslib.methods.operations import count_operations
 from palslib.model.multi_task import MultiTaskModel
 
 SINGLE, PAIRED, APART = ("cola", "sst2"), ("mrpc", "stsb", "mnli", "rte"), ("quora", "sts")
-every_method = pytest.mark.parametrize("name", EVERY)
 
 
 def count_passes(model) -> Counter:
@@ -75,7 +74,7 @@ def models():
     return {name: (model, count_passes(model)) for name, model in made.items()}
 
 
-@every_method
+@pytest.mark.parametrize("name", EVERY)
 @settings(deadline=None, max_examples=8)
 @given(data=st.data())
 def test_any_tasks_on_any_rows_equal_one_at_a_time(models, name, data):

@@ -13,7 +13,6 @@ from transformers import AutoModel
 from palslib.bert.backbones import load_tokenizer
 from palslib.data.tasks import TASKS, get_task
 from palslib.model.multi_task import MultiTaskModel
-from palslib.model.saving import write_card
 
 
 def trained(name, shape="bert", tasks=("rte", "stsb"), **options):
@@ -67,12 +66,6 @@ def test_saving_again_replaces_its_own_files_and_keeps_what_else_is_there(tmp_pa
     ours = ["README.md", "config.json", "model.safetensors", "palslib.json"]
     assert sorted(os.listdir(tmp_path)) == sorted([*ours, *mine])
     assert (tmp_path / "README.md").is_symlink() and not (tmp_path / "elsewhere").exists()
-
-
-def test_a_card_that_a_killed_run_was_writing_is_removed(tmp_path):
-    (tmp_path / ".README.md.0f.palslib-tmp").touch()
-    write_card(tiny_model("shared"), tmp_path)
-    assert os.listdir(tmp_path) == ["README.md"]
 
 
 @pytest.mark.parametrize("name", EVERY)

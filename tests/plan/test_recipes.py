@@ -1,6 +1,7 @@
 """The two recipes: every field alone shows its quirk, here or beside what it changes (D1, D4, D5 in test_sampling.py,
 D8 in methods/test_functions.py, D10 in test_optimizer.py). Each is a row of the ledger: ledger/test_verdicts.py."""
 
+from copy import deepcopy
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -25,10 +26,6 @@ def make_run(tmp_path, method="lhuc", tasks=("rte", "stsb"), batch_size=8, micro
     about = {"schedule": "round-robin", "steps": 20, "batch_size": batch_size, "micro_batches": micro_batches}
     about |= {"backbone": "tiny", "max_length": 48, "precision": "float32", "progress": False}
     return Run(RunConfig(method=method, tasks=tasks, recipe_options=options, **about), tmp_path / "run")
-
-
-def state_of(module):
-    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
 
 
 def changed(before, module):
@@ -126,7 +123,7 @@ def test_d11_schedule_by_hand():
 def test_d11_first_update_does_nothing(tmp_path):
     for decay, none in (("linear", False), ("jump", True)):
         run = make_run(tmp_path, decay=decay)
-        before = state_of(run.model)
+        before = deepcopy(run.model.state_dict())
         run.train_step()
         assert (changed(before, run.model) == []) == none
 
@@ -149,7 +146,7 @@ def test_d12_tasks_that_rest(tmp_path, inactive):
     run.train_step()
     mine = {n: p for n, p in run.model.named_parameters() if n.startswith(("heads.rte", "adaptations.rte"))}
     averages = {n: run.optimizer.state[p]["exp_avg"].clone() for n, p in mine.items()}
-    before = state_of(run.model)
+    before = deepcopy(run.model.state_dict())
     assert len(mine) == 4 and run.plan.tasks[1] == "stsb"  # two of the head, LHUC's vector in each of two layers
     run.train_step()
     moved = [n for n in changed(before, run.model) if n in mine]
