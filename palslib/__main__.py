@@ -259,7 +259,7 @@ class Sweep:
         if not self.recorded:
             return configs
         known = {run["key"] for run in read_records(self.recorded) if run["status"] == "finished"}
-        missing = [config for config in configs if not known & {*config.keys}]
+        missing = [config for config in configs if config.key not in known]
         print(f"{len(configs) - len(missing)} of {len(configs)} runs are recorded in {self.recorded}")
         return missing
 

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -11,7 +10,6 @@ from made_up import record_of
 
 from palslib.common.places import RECORDS
 from palslib.records import load_records, read_records, summarise, write_record
-from palslib.study.ledger.verdicts import evidence
 
 
 def record(seed=0, average=60.0, status="finished"):
@@ -133,11 +131,3 @@ def test_summarise_refuses_runs_of_different_settings(tmp_path):
     assert summarise(frame[frame["seed"] < 2], ["method", "schedule"])["seeds"].tolist() == [2]
     with pytest.raises(ValueError, match=r"runs of one group \({'method': '.+'}\) differ in learning_rate: select"):
         summarise(frame, ["method"])
-
-
-def test_folders_that_decide_nothing(tmp_path):
-    """Within the folder of records, at any depth; one's own folder may have any name."""
-    for folder in ("main", "pilot", "pilot/second"):
-        write_record(tmp_path / folder / "one.json", record())
-    assert [Path(r["file"]).parent.name for r in evidence(tmp_path)] == ["main"]
-    assert len(evidence(tmp_path / "pilot")) == 2

@@ -1,9 +1,5 @@
-"""torch and what is built on it, imported at first use, for files that are also read when parameters are counted.
-
-All of a method is in one file, its closed forms above its torch modules, and counting should not wait seconds for
-torch. So such a file says `from palslib.bert.later import Module, nn, torch`. Each of these names is then a stand-in,
-which imports the real thing when it is first called or asked for a part of it. `Module` gets `torch.nn.Module` as its
-base class when the first module is made.
+"""torch and what is built on it, imported at first use, for files that are also read when parameters are counted: all
+of a method is in one file, and counting should not wait seconds for torch. `common/later.py` says how.
 """
 
 from typing import TYPE_CHECKING

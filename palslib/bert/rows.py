@@ -293,10 +293,6 @@ class Rows:
         wanted = any(not points or point in points for _, points in self.lookers)
         return partial(self.look, point, layer) if wanted else None
 
-    def in_order(self, values: torch.Tensor) -> torch.Tensor:
-        """Values (B, ...) of the rows, in the order of the caller's batch."""
-        return values.index_select(0, self.order.argsort())
-
     def padded(self, h: torch.Tensor) -> torch.Tensor:
         """Values (N, ...) of the word pieces as (B, S, ...), in the order of the caller's batch, with zeros after a
         row's end."""

@@ -33,6 +33,16 @@ def precision_of(asked: str, device: torch.device) -> str:
     return best if asked == "auto" else asked
 
 
+def check_surroundings() -> None:
+    """Raises ValueError where torch's settings around a run would change its results."""
+    within = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    if torch.get_default_dtype() != torch.float32 or within or not torch.is_grad_enabled():
+        raise ValueError(
+            "train outside of torch.autocast (a run has the setting `precision`), torch.no_grad and "
+            "torch.inference_mode, and with torch.set_default_dtype(torch.float32)"
+        )
+
+
 @contextmanager
 def autocast(precision: str, device: torch.device) -> Iterator[None]:
     """A block in which matrix products run in bf16 or fp16, or (`float32`, `tf32`) without autocast.

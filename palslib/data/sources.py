@@ -44,11 +44,6 @@ def ending(path: str | Path) -> str:
     return Path(path.stem).suffix + path.suffix if path.suffix == ".gz" else path.suffix
 
 
-def stem(path: Path) -> str:
-    """A file's name without its ending."""
-    return path.name[: len(path.name) - len(ending(path))]
-
-
 def separator_of(path: Path) -> str:
     """The separator that the ending of a data file stands for. Raises ValueError for another ending."""
     if ending(path) not in SUFFIXES:

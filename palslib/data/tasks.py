@@ -285,7 +285,8 @@ def task_from_frame(frame, name: str, text: str | Sequence[str] = "text", label:
 
 def name_of(path: Path) -> str:
     """The name of a file's task: the file's name without `{split}`, or its folder's name if nothing is left."""
-    rest = filter(None, re.split(r"[-_.]*\{split\}[-_.]*", sources.stem(path)))
+    stem = path.name[: len(path.name) - len(sources.ending(path))]
+    rest = filter(None, re.split(r"[-_.]*\{split\}[-_.]*", stem))
     return "-".join(rest) or path.absolute().parent.name
 
 
@@ -429,10 +430,6 @@ def load_rows(task: str | Task, data: str | Path = "synthetic", split: str = "tr
     return table
 
 
-def _by_length(path: Path) -> tuple:
-    return len(path.name), path
-
-
 def _file(task: Task, source: str, split: str) -> Path | None:
     """The file of a task's split, or None where the source is a repository."""
     names = sources.VALIDATION if split == "validation" else (split,)
@@ -440,8 +437,8 @@ def _file(task: Task, source: str, split: str) -> Path | None:
         paths = [Path(source.replace("{split}", name)) for name in names]
     elif task.files:
         patterns = [task.files.replace("{split}", name) for name in names]
-        paths = [path for pattern in patterns for path in sorted(Path(source).glob(pattern), key=_by_length)]
-        paths = paths or [Path(source, patterns[0])]
+        found = [sorted(Path(source).glob(pattern), key=lambda path: (len(path.name), path)) for pattern in patterns]
+        paths = [path for some in found for path in some] or [Path(source, patterns[0])]
     else:
         return None
     if there := [path for path in paths if path.exists()]:

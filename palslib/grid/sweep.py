@@ -97,7 +97,7 @@ class Grid:
             except ValueError as error:
                 raise ValueError(f"run {len(configs) + 1}, {shown(own | combination)}: {error}") from error
             every = config.checkpoint_every or max(1, config.steps // 10)
-            configs[config.name] = replace(config, folder=str(config.found_in(folder)), checkpoint_every=every)
+            configs[config.name] = replace(config, folder=str(folder / config.name), checkpoint_every=every)
         return list(configs.values())
 
 
@@ -138,7 +138,7 @@ def finished(config: RunConfig, hashes: dict[tuple, str] | None = None) -> dict 
     if not path.exists():
         return None
     check_fields(path, record := read_object(path))
-    if record["key"] not in config.keys:
+    if record["key"] != config.key:
         raise ValueError(f"{path} is the record of another run, {record['key']}, not of {config.key}")
     if changed := exchanged(record.get("content") or {}, config, known=hashes):
         raise ValueError(f"{path} was made from inputs that have changed since ({', '.join(changed)}): move it away")
@@ -229,12 +229,15 @@ def sweep(configs: Sequence[RunConfig], slots: int, terms: Terms) -> dict[str, s
     bar = tqdm(total=len(configs), disable=None, file=sys.stdout, **shown)
 
     def job(config: RunConfig) -> None:
-        states[config.name], environment = "under way", environments.pop()
+        states[config.name], environment, result = "under way", environments.pop(), ""
         try:
             state = perform(config, terms, os.environ | environment)
-            result = outcome(config) if state == "finished" else ""
+            if state == "finished":
+                record = read_object(Path(config.folder) / "record.json")
+                average, seconds = record["results"]["last"]["dev_average"], record["seconds"]["total"]
+                result = f"{'undefined' if average is None else f'{average:.1f}'}  {seconds:.0f} s  "
         except Exception as error:  # its inputs are read by libraries, which have many
-            state, result = f"failed: {in_words(error)}", ""
+            state = f"failed: {in_words(error)}"
         finally:
             environments.append(environment)
         states[config.name] = state
@@ -292,13 +295,6 @@ def progress(config: RunConfig) -> str:
     """The steps, the rate and the time left of a run, as the progress bar in its log last showed them."""
     bars = re.findall(rf"(\d+/{config.steps}) \[[\d:]+<([\d:?]+), *([^,\]]+)", log_end(config))
     return "{0} steps, {2}, {1} left".format(*bars[-1]) if bars else "no step in its log"
-
-
-def outcome(config: RunConfig) -> str:
-    """The dev average and the seconds of a finished run."""
-    record = read_object(Path(config.folder) / "record.json")
-    average, seconds = record["results"]["last"]["dev_average"], record["seconds"]["total"]
-    return f"{'undefined' if average is None else f'{average:.1f}'}  {seconds:.0f} s  "
 
 
 def summary(configs: Sequence[RunConfig], states: dict[str, str]) -> str:

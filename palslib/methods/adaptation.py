@@ -63,10 +63,7 @@ class Adaptation(Module, Places):
 
 
 def initialise(module, std: float, init: str, starts_as_bert: bool, copied=()) -> None:
-    """Draws the matrices of a module's `nn.Linear`s from N(0, std), except those of `copied` parts.
-
-    If the model is to start as BERT, this then calls `start_as_bert` of each part that has it (`pal.Projection`).
-    """
+    """Draws as `Adaptation.draw` says, but not `copied` parts; a part's `start_as_bert` sets its V^D to zero."""
     kept = {id(p) for part in copied for p in part.parameters()}
     with torch.no_grad():
         for part in module.modules():

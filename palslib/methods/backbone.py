@@ -53,27 +53,18 @@ class Backbone:
             try:
                 backbone = load_config(backbone)
             except OSError as error:
-                raise unknown("backbone (neither a folder nor a reachable Hub id)", backbone, BACKBONES) from error
+                raise unknown("backbone (no readable folder or Hub id)", backbone, BACKBONES) from error
         name = getattr(backbone, "name_or_path", "") or backbone.model_type
         check_kind(name, backbone)
-        return cls(
-            name,
-            backbone.vocab_size,
-            backbone.hidden_size,
-            backbone.num_hidden_layers,
-            backbone.num_attention_heads,
-            backbone.intermediate_size,
-            backbone.max_position_embeddings,
-            backbone.type_vocab_size,
-        )
+        heads, inner = backbone.num_attention_heads, backbone.intermediate_size
+        sizes = backbone.vocab_size, backbone.hidden_size, backbone.num_hidden_layers, heads, inner
+        return cls(name, *sizes, backbone.max_position_embeddings, backbone.type_vocab_size)
 
 
-BACKBONES = {
-    b.name: b
-    for b in (
-        Backbone("bert-base-uncased", 30_522, 768, 12, 12, 3072),
-        Backbone("bert-large-uncased", 30_522, 1024, 24, 16, 4096),
-        Backbone("minilm", 30_522, 384, 6, 12, 1536),
-        Backbone("tiny", 30_522, 48, 2, 4, 101, 128),
-    )
-}
+_LISTED = (
+    Backbone("bert-base-uncased", 30_522, 768, 12, 12, 3072),
+    Backbone("bert-large-uncased", 30_522, 1024, 24, 16, 4096),
+    Backbone("minilm", 30_522, 384, 6, 12, 1536),
+    Backbone("tiny", 30_522, 48, 2, 4, 101, 128),
+)
+BACKBONES = {backbone.name: backbone for backbone in _LISTED}

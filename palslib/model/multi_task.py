@@ -4,11 +4,6 @@ Stickland & Murray 2019, section 3.3. The forward pass, over rows without paddin
 backbone's layers, each with the task's adaptation (`bert/layer.py`), modules on top, [CLS], pooler, head. Of the last
 layer no more than [CLS] is computed, where nothing else of it is read. An encoder that is passed in still works on its
 own; the model made last decides which of its parameters are trained.
-
-The paper's introduction and discussion weigh parameters against passes: with task functions on top of BERT, h_L is
-computed once and serves every task; within BERT, each task needs its own pass. For T tasks and L layers, of which no
-task adapts the first k (`Method.shared_layers`), `forward_many` computes k + T (L - k) layers
-(`operations.layer_passes`), running those of all tasks side by side (`bert/mixed.py`).
 """
 
 import operator
@@ -312,7 +307,8 @@ class MultiTaskModel(
 
     def _logits(self, task: str, first: torch.Tensor, rows: Rows) -> torch.Tensor:
         """A task's logits (B, outputs), in the caller's order, from the final states of [CLS], (B, d)."""
-        pooled = self.adaptations[task].pool(rows.in_order(first), self.pooler)  # (B, d)
+        first = first.index_select(0, rows.order.argsort())
+        pooled = self.adaptations[task].pool(first, self.pooler)  # (B, d)
         dropout = self.config.hidden_dropout_prob if self.head_dropout is None else self.head_dropout
         return self.heads[task](drop(pooled, dropout, self.training)).float()
 

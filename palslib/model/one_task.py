@@ -4,9 +4,6 @@ into one.
 `OneTask` is for code that does not know about tasks: notebook 13 gives it to Transformers' `Trainer` and exports it. It
 has the model's parameters: training it trains the model, which still predicts and is saved as usual.
 
-Its output is a type of Transformers: for use without that, export a wrapper that returns only the logits. The example
-batch of an export must have at least two rows, otherwise `torch.export` treats B as the constant 1.
-
 On several GPUs start a process for each (`torchrun`). `nn.DataParallel`, which `Trainer` uses otherwise, would separate
 the two texts of pairs that are encoded separately, and does not copy what tasks share.
 """

@@ -19,7 +19,6 @@ from palslib.data.tokens import word_pieces
 
 Text = str | Sequence[str] | Mapping[str, str]
 """One text, a pair of texts, or a dict with a task's texts by their names (`{"premise": ..., "hypothesis": ...}`)."""
-_FORMS = {1: "one text", 2: "a pair"}
 
 _ONE_AT_A_TIME = threading.Lock()
 """Held while a model predicts: it is in eval mode then, and its tokenizer truncates, which threads would undo."""
@@ -37,17 +36,15 @@ def _rows(texts) -> tuple[list, bool]:
 
 def _texts_of(row, task: Task, where: str) -> tuple[str, ...]:
     """The texts of a row for a task. Raises ValueError, naming the row, where they are not what the task takes."""
-    takes = f"{where}: task {task.name!r} takes {_FORMS[len(task.texts)]} ({', '.join(task.texts)})"
+    form = "a pair" if len(task.texts) == 2 else "one text"
+    takes = f"{where}: task {task.name!r} takes {form} ({', '.join(task.texts)})"
     if isinstance(row, Mapping):
         if lacking := [name for name in task.texts if name not in row]:
             raise ValueError(f"{takes}; there is no {lacking[0]!r} in {shown(list(row))}")
         row = [row[name] for name in task.texts]
     texts = tuple(row) if isinstance(row, (list, tuple)) else (row,)
-    if len(texts) not in _FORMS or not all(map(is_text, texts)):
-        wanted = "neither a text nor a pair of texts (without NUL and half characters)"
-        raise ValueError(f"{where}: {shown(row)} is {wanted}")
-    if len(texts) != len(task.texts):
-        raise ValueError(f"{takes}, not {_FORMS[len(texts)]}")
+    if len(texts) != len(task.texts) or not all(map(is_text, texts)):
+        raise ValueError(f"{takes}, without NUL and half characters, not {shown(row)}")
     return texts
 
 
@@ -126,14 +123,9 @@ def predict(
 
 def _predict_batch(model: torch.nn.Module, batch: dict[tuple, list], tokenizer) -> dict[tuple, torch.Tensor]:
     """The logits of each (row, task) of a batch, from its sequences."""
-    sequences, alike, pieces = list(dict.fromkeys(chain.from_iterable(batch.values()))), {}, {}
-    for texts, cut in sequences:
-        alike.setdefault((len(texts), cut), []).append((texts, cut))
-    for (_, cut), some in alike.items():  # which are tokenised together
-        columns = [list(column) for column in zip(*(texts for texts, _ in some), strict=True)]
-        ids, types, _ = word_pieces(columns, tokenizer, *cut)
-        pieces |= zip(some, zip(ids, types, strict=True), strict=True)
-    ids, types = zip(*(pieces[one] for one in sequences), strict=True)
+    sequences = list(dict.fromkeys(chain.from_iterable(batch.values())))
+    pieces = [word_pieces([[text] for text in texts], tokenizer, *cut) for texts, cut in sequences]
+    ids, types = [ids for (ids,), _, _ in pieces], [types for _, (types,), _ in pieces]
     flat = [torch.tensor([*chain.from_iterable(rows)]) for rows in (ids, types)]
     check_pieces(flat[0], model.config.vocab_size, "the tokenizer")
     packed = Rows.pack(*flat, list(map(len, ids)), model.device)

@@ -293,29 +293,17 @@ class RunConfig:
         return self.resolved_recipe().apply(method, named)
 
     @property
-    def keys(self) -> tuple[str, str]:
-        """`key`, and the one of earlier versions, in which absolute paths counted as such."""
-        omitted = CHANGE_NO_RESULT | {name for name, default in _LATER.items() if getattr(self, name) == default}
-        omitted |= set() if self.held_out else {"held_out_by"}
-        by_path = {name: value for name, value in asdict(self).items() if name not in omitted}
-        by_path |= {"size": self.resolved_size, "epochs": by_path.pop("alpha_parts")}  # by its earlier name
-        by_content = by_path | {name: _by_content(by_path[name]) for name in ("data", "backbone", "start")}
-        if self.own:
-            by_content["own"] = {name: _with_file(task, _by_content) for name, task in self.own.items()}
-        new, earlier = (digest(json.dumps(values, sort_keys=True))[:10] for values in (by_content, by_path))
-        return new, earlier
-
-    @property
     def key(self) -> str:
         """A hash of everything that decides the run's outcome. A file or folder that is given by its absolute path
         counts by its name and content, so that a project may be moved."""
-        return self.keys[0]
-
-    def differing(self, before: dict | None) -> list[str]:
-        """The settings in which a run with the recorded config `before` differs, by name; `others` if none is seen."""
-        theirs = as_now(before or {})
-        ours = {name: value for name, value in recorded(self).items() if name not in CHANGE_NO_RESULT}
-        return [name for name, value in ours.items() if theirs.get(name, value) != value] or ["others"]
+        omitted = CHANGE_NO_RESULT | {name for name, default in _LATER.items() if getattr(self, name) == default}
+        omitted |= set() if self.held_out else {"held_out_by"}
+        values = {name: value for name, value in asdict(self).items() if name not in omitted}
+        values |= {"size": self.resolved_size, "epochs": values.pop("alpha_parts")}  # by its earlier name
+        values |= {name: _by_content(values[name]) for name in ("data", "backbone", "start")}
+        if self.own:
+            values["own"] = {name: _with_file(task, _by_content) for name, task in self.own.items()}
+        return digest(json.dumps(values, sort_keys=True))[:10]
 
     def has_kept(self, kept: str) -> bool:
         """Whether a run with `keep=kept` has kept the weights that this config asks for."""
@@ -326,11 +314,6 @@ class RunConfig:
     def name(self) -> str:
         """A readable and unique name: `pals-204-annealed-seed0-1a2b3c4d5e`."""
         return f"{self.method}-{self.schedule}-seed{self.seed}-{self.key}"
-
-    def found_in(self, parent: Path) -> Path:
-        """The run's folder there: the one of its name, or of the name that it had in an earlier version."""
-        folders = [parent / self.name.replace(self.key, key) for key in self.keys]
-        return next((folder for folder in folders if folder.exists()), folders[0])
 
     @classmethod
     def from_dict(cls, values: dict) -> "RunConfig":

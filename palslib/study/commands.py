@@ -8,7 +8,7 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from palslib.common.names import check_least, check_name
+from palslib.common.names import check_least
 from palslib.common.places import runs_folder
 from palslib.common.reading import check_place
 
@@ -59,8 +59,8 @@ class Benchmark:
     """The file of the record; None: runs/benchmark/MACHINE.json."""
     quick: bool = False
     """Use a tiny model and few rounds, only to check that the benchmark works."""
-    parts: tuple[str, ...] = ()
-    """Measure only these parts: step, released, evaluation, start_up, peers."""
+    parts: tuple[Literal["step", "released", "evaluation", "start_up", "peers"], ...] = ()
+    """Measure only these parts."""
     adapters_python: Path | None = None
     """A Python that has the package `adapters` 1.3, to compare its adapters with ours; None: they are left out."""
 
@@ -69,10 +69,6 @@ class Benchmark:
             raise FileNotFoundError(f"--adapters-python: {self.adapters_python} is not a program")
         if self.record:
             check_place(self.record, "parts")
-        for part in self.parts:
-            from palslib.study.benchmark.parts import PARTS
-
-            check_name("part of the benchmark", part, PARTS)
 
     def run(self) -> None:
         from palslib.study.benchmark.parts import benchmark

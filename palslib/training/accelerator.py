@@ -51,16 +51,6 @@ def make_accelerator(log_with: str | None = None, folder: Path | None = None) ->
         os.environ.update(taken)
 
 
-def check_surroundings() -> None:
-    """Raises ValueError where torch's settings around a run would change its results."""
-    autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-    if torch.get_default_dtype() != torch.float32 or autocast or not torch.is_grad_enabled():
-        raise ValueError(
-            "train outside of torch.autocast (a run has the setting `precision`), torch.no_grad and "
-            "torch.inference_mode, and with torch.set_default_dtype(torch.float32)"
-        )
-
-
 _ALONE = Lock()
 
 
@@ -89,14 +79,15 @@ def _tracker_may_fail() -> Iterator[None]:
 
 
 @contextmanager
-def tracked(accelerator: Accelerator, config: RunConfig, folder: Path) -> Iterator[None]:
-    """A block in which the values given to `log` go to the config's tracker, if it names one."""
+def tracked(run) -> Iterator[None]:
+    """A block in which the values given to `log` go to the tracker that a run's config names, if any."""
+    accelerator, config, name = run.accelerator, run.config, run.folder.name
     if config.log_with:
         plain = {k: v if isinstance(v, (str, int, float)) else json.dumps(v) for k, v in asdict(config).items()}
-        options = {"trackio": {"name": folder.name, "resume": "allow"}, "wandb": {"name": folder.name}}
-        name = "tensorboard" if config.log_with == "tensorboard" else "palslib"  # a folder there, elsewhere a project
+        options = {"trackio": {"name": name, "resume": "allow"}, "wandb": {"name": name}}
+        project = "tensorboard" if config.log_with == "tensorboard" else "palslib"  # there a folder's name
         with _tracker_may_fail():
-            accelerator.init_trackers(name, plain, options)
+            accelerator.init_trackers(project, plain, options)
     try:
         yield
     finally:
@@ -139,8 +130,7 @@ def keep_freed_memory() -> None:
     """Makes glibc keep freed memory (blocks of up to 1 GiB) for later tensors; with another C library, it does nothing.
 
     By default glibc returns the memory of every large tensor to the system, and the pages of the next tensor are mapped
-    and cleared again: a tenth of a training step in bf16. (oneDNN also keeps a kernel for each shape of a product. As
-    batches come in round sizes, `Rows.filled`, a run has a few hundred of them, 0.2 GB.)
+    and cleared again: a tenth of a training step in bf16.
     """
     if platform.libc_ver()[0] == "glibc":
         trim_threshold, mmap_threshold = -1, -3  # numbers of malloc.h

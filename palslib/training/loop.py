@@ -27,7 +27,7 @@ from palslib.bert.encoders import check_pieces, max_positions
 from palslib.common.files import atomic_write, discard, read_list
 from palslib.common.names import check_type
 from palslib.common.places import as_path, runs_folder
-from palslib.common.precision import autocast, precision_of, products
+from palslib.common.precision import autocast, check_surroundings, precision_of, products
 from palslib.common.processes import bar_place, in_notebook, say
 from palslib.common.reading import read_object
 from palslib.common.seeds import seed_from
@@ -37,20 +37,12 @@ from palslib.data.tokens import shortfalls, tokenise_task
 from palslib.model.inspection import how_strongly, switched_off
 from palslib.model.multi_task import MultiTaskModel
 from palslib.model.saving import save_without_card, write_card
-from palslib.plan.config import CHANGE_NO_RESULT, RunConfig, make_plan
+from palslib.plan.config import CHANGE_NO_RESULT, RunConfig, as_now, make_plan
 from palslib.plan.content import exchanged, folder_content, run_content
 from palslib.plan.recipes import rate_factor
 from palslib.records import PREDICTIONS, check_fields, environment, make_record, recorded, write_record
 from palslib.training import checkpoints
-from palslib.training.accelerator import (
-    alone,
-    check_surroundings,
-    decided_by_first,
-    locked_by_first,
-    log,
-    make_accelerator,
-    tracked,
-)
+from palslib.training.accelerator import alone, decided_by_first, locked_by_first, log, make_accelerator, tracked
 from palslib.training.episodic_memory import EpisodicMemory, constrained_parameters
 from palslib.training.evaluation import Predictions, evaluate
 from palslib.training.optimizer import RowGradients, clip_gradients, make_optimizer
@@ -77,9 +69,11 @@ def check_same(
     content, ours = saved.get("content") or {}, recorded(config)
     theirs = saved.get("config") or saved.get("settings") or {}
     # Of equal settings with another key only the folders of data and weights differ, which may have been moved.
-    same = all(name in theirs and theirs[name] == ours[name] for name in ours.keys() - CHANGE_NO_RESULT)
-    if saved.get("key") not in config.keys and not (content and same):
-        differ = config.differing(theirs)
+    named = [name for name in ours if name not in CHANGE_NO_RESULT]
+    same = all(name in theirs and theirs[name] == ours[name] for name in named)
+    if saved.get("key") != config.key and not (content and same):
+        before = as_now(theirs)
+        differ = [name for name in named if before.get(name, ours[name]) != ours[name]] or ["others"]
     else:
         differ = [] if kept else [f"keep ({theirs['keep']}: give the same to use this run)"]
     if differ in ([], ["others"]):  # the settings are those of this run: its inputs may be others
@@ -454,7 +448,7 @@ def train(
     Raises FloatingPointError for a loss or weight that is not finite, naming step, task and last good checkpoint.
     """
     config = check_type("config", config, RunConfig, "a RunConfig, as RunConfig(steps=100)").with_steps()
-    folder = as_path(config.folder) if config.folder else config.found_in(runs_folder() / "train")
+    folder = as_path(config.folder) if config.folder else runs_folder() / "train" / config.name
     if not resume:
         numbered = (folder.with_name(f"{folder.name}-{n}") for n in itertools.count(1))
         folder = decided_by_first(lambda: next(path for path in numbered if not path.exists()))
@@ -484,12 +478,7 @@ def run_in_folder(
         run = kind(config, folder, on_phase)
         run.check_folder = check_folder
         run.load()
-        with (
-            StopSignals() as signals,
-            alone(config, run.precision),
-            tracked(run.accelerator, config, folder),
-            products(run.precision),
-        ):
+        with StopSignals() as signals, alone(config, run.precision), tracked(run), products(run.precision):
             return _train(run, on_step, signals)
 
 

@@ -1,7 +1,5 @@
 """Further pre-training of a backbone as a masked language model on the texts of tasks, before the tasks are trained.
 
-`python -m palslib pretrain` takes the fields of `RunConfig`; those of methods, heads and evaluations have no effect, or
-are refused.
 The folder that it writes is a backbone: `RunConfig(backbone=FOLDER)`, `minbert:FOLDER`.
 
 The head has BERT's transform and a decoder that is tied to the word embeddings. MiniLM comes without such a head: its
@@ -9,7 +7,6 @@ transform starts at random, so its scores before the first step mean little.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
@@ -44,8 +41,7 @@ def pretrain(config: RunConfig, on_step: Callable[[Run], bool | None] | None = N
     """
     config = check_type("config", config, RunConfig, "a RunConfig, as RunConfig(steps=100)").with_steps()
     _check(config)
-    folders = [runs_folder() / "pretraining" / key for key in config.keys]
-    folder = as_path(config.folder) if config.folder else next(filter(Path.exists, folders), folders[0])
+    folder = as_path(config.folder) if config.folder else runs_folder() / "pretraining" / config.key
     if make_accelerator(config.log_with, folder).num_processes > 1:
         raise ValueError("further pre-training runs in one process only: do not start several")
     return dict(run_in_folder(Pretraining, config, folder, on_step))

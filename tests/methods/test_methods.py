@@ -75,7 +75,7 @@ def test_inner_sizes_scale_with_the_size_unless_they_are_given():
         (lambda: get_method("feature-extraction", freeze="nothing"), "'nothing'. Valid: backbone, backbone but norms"),
         (lambda: get_method("pals-204", size=100), r"size 100 .* 12 heads .*\[1, 2, 4, 5, 10, 20, 25, 50, 100\]"),
         (lambda: fit_budget("lhuc"), "method 'lhuc' has no size s to fit to a budget"),
-        *((lambda x=x: fit_budget("pals-204", added=x), "added must be a number") for x in (float("nan"), -1)),
+        *((lambda x=x: fit_budget("pals-204", added=x), "no size of .pals-204. fits") for x in (float("nan"), -1)),
         # s = 12: 8 (1,536 · 12 + 36 · 144) = 8 · 23,616
         (lambda: fit_budget("pals-204", added=1_000), "no size .* fits 1,000 parameters .* s=12, adds 188,928"),
         (lambda: count_operations("shared", tokens=0), "tokens must be a positive integer, not 0"),

@@ -30,15 +30,12 @@ def texts(path: Path) -> list[str]:
     return shown
 
 
-def links(path: Path) -> list[str]:
-    text = re.sub(r"```.*?```|`[^`\n]*`", "", "\n".join(texts(path)), flags=re.DOTALL)
-    return re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"""(?:href|src)=["']([^"']+)["']""", text)
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_no_link_is_dead(page):
     """Places within a page are looked up in the built book (`test_book.py`)."""
-    parts = [urlsplit(link) for link in links(page)]
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", "\n".join(texts(page)), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"""(?:href|src)=["']([^"']+)["']""", text)
+    parts = [urlsplit(link) for link in links]
     assert [part.path for part in parts if not part.scheme and not (page.parent / part.path).exists()] == []
 
 

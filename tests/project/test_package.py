@@ -26,8 +26,8 @@ def test_what_editors_see_is_there():
     assert "train" in palslib.__all__ and all(hasattr(palslib, name) for name in palslib.__all__)
 
 
-def imports() -> dict[str, set[str]]:
-    """Module of palslib -> the modules of palslib that it imports, at the top, within a function or for editors."""
+def test_imports_run_in_no_circle():
+    """At the top of a file, within a function or for editors. Which room may import which: `test_readme.py`."""
     paths = [path for path in (PROJECT / "palslib").rglob("*.py") if path.name not in ("__init__.py", "__main__.py")]
     names = {".".join(path.relative_to(PROJECT).with_suffix("").parts): path for path in paths}
     imported = {}
@@ -36,12 +36,7 @@ def imports() -> dict[str, set[str]]:
         froms = [node for node in lines if isinstance(node, ast.ImportFrom)]
         said = {node.module for node in froms} | {f"{node.module}.{a.name}" for node in froms for a in node.names}
         imported[name] = (said & names.keys()) - {name}
-    return imported
-
-
-def test_imports_run_in_no_circle():
-    """Which room may import which: `test_readme.py`."""
-    assert [*TopologicalSorter(imports()).static_order()]  # a CycleError names the circle
+    assert [*TopologicalSorter(imported).static_order()]  # a CycleError names the circle
 
 
 def git(folder: Path, *arguments: str) -> None:

@@ -29,7 +29,9 @@ def test_the_tree_has_a_line_for_every_room():
     here = {path.name for path in (PROJECT / "palslib").iterdir() if path.suffix == ".py"} - {"__init__.py"}
     here |= {f"{path.parent.name}/" for path in (PROJECT / "palslib").glob("*/__init__.py")}
     assert set(_listed()) == here
-    top = {path.split("/")[0] + "/" for path in _tracked() if "/" in path and not path.startswith(".")}
+    done = subprocess.run(["git", "ls-files"], cwd=PROJECT, capture_output=True, text=True)
+    tracked = done.stdout.splitlines() or [f"{folder}/x" for folder in ("notebooks", "palslib", "tests", "figures")]
+    top = {path.split("/")[0] + "/" for path in tracked if "/" in path and not path.startswith(".")}
     assert {line.split()[0] for line in TREE.splitlines() if re.match(r"\w+/", line)} == top
 
 
@@ -40,11 +42,6 @@ def test_a_room_imports_only_what_is_above_it(room):
     for file in [path] if path.is_file() else path.rglob("*.py"):
         imported = re.findall(r"^\s*(?:from|import) palslib\.(\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
         assert not (below := set(imported) - above), f"{file.name} imports {', '.join(below)}"
-
-
-def _tracked() -> list[str]:
-    done = subprocess.run(["git", "ls-files"], cwd=PROJECT, capture_output=True, text=True)
-    return done.stdout.splitlines() or [f"{folder}/x" for folder in ("notebooks", "palslib", "tests", "figures")]
 
 
 @pytest.mark.parametrize("page", computed.PAGES, ids=lambda path: path.name)

@@ -16,35 +16,26 @@ from packaging.utils import canonicalize_name
 from palslib.common.places import PROJECT
 
 EXTRAS = "-e .[lab,test,browser,book,onnx]"
+ABOUT = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
 
 
-@pytest.fixture(scope="module")
-def pyproject() -> dict:
-    return tomllib.loads((PROJECT / "pyproject.toml").read_text())
-
-
-@pytest.fixture(scope="module")
-def pins() -> dict[str, str]:
+def test_every_dependency_has_an_exact_version_that_it_allows():
     lines = [line for line in (PROJECT / "constraints.txt").read_text().splitlines() if line and line[0] != "#"]
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
-    return {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines}
-
-
-def test_every_dependency_has_an_exact_version_that_it_allows(pyproject, pins):
-    extras = pyproject["project"]["optional-dependencies"]
-    named = [*pyproject["project"]["dependencies"], *(name for extra in extras.values() for name in extra)]
+    pins = {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines}
+    named = [*ABOUT["dependencies"], *(name for extra in ABOUT["optional-dependencies"].values() for name in extra)]
     for requirement in (one for one in map(Requirement, named) if one.name != "palslib"):
         assert pins[canonicalize_name(requirement.name)] in requirement.specifier
 
 
-def test_every_machine_installs_the_same_thing(pyproject):
+def test_every_machine_installs_the_same_thing():
     names = ("environment.yml", ".binder/environment.yml", ".github/workflows/test.yml")
     ours, binder, workflow = (yaml.safe_load((PROJECT / name).read_text()) for name in names)
     assert ours["dependencies"] == [*binder["dependencies"], {"pip": ["-c constraints.txt", EXTRAS]}]
-    extras = pyproject["project"]["optional-dependencies"]
+    extras = ABOUT["optional-dependencies"]
     assert set(extras) == {"notebooks", "lab", "test", "browser", "book", "onnx"}
     assert "palslib[notebooks]" in extras["lab"] and "palslib[notebooks]" in extras["test"]
-    assert "python=3.11" in ours["dependencies"] and pyproject["project"]["requires-python"] == ">=3.11"
+    assert "python=3.11" in ours["dependencies"] and ABOUT["requires-python"] == ">=3.11"
     container = json.loads((PROJECT / ".devcontainer" / "devcontainer.json").read_text())
     assert container["image"] == "python:3.11"
     assert {job["steps"][1]["with"]["python-version"] for job in workflow["jobs"].values()} == {"3.11"}
@@ -77,11 +68,10 @@ PYTHON = ".venv/bin/python"
 NO_TORCH = 'case "$*" in *torch*) echo "ModuleNotFoundError: No torch" >&2; exit 1; esac'
 
 
-def script(path: Path, text: str) -> Path:
+def script(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
-    return path
 
 
 @pytest.fixture

@@ -211,6 +211,6 @@ def test_a_record_counts_where_its_inputs_are_out_of_reach_or_have_no_hash(tmp_p
     record = train(settings)
     shutil.rmtree(tmp_path / "data")
     assert train(settings) == record and "mood cannot be read" in capsys.readouterr().err
-    earlier = {name: value for name, value in record.items() if name != "content"} | {"key": settings.keys[1]}
+    earlier = {name: value for name, value in record.items() if name != "content"} | {"key": settings.key}
     (tmp_path / "run" / "record.json").write_text(json.dumps(earlier))
     assert train(settings)["key"] == earlier["key"]  # of a version without hashes, whose key has the path

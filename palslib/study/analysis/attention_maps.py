@@ -41,8 +41,8 @@ STATISTICS = {
 class AttentionMaps:
     """The attention maps of all heads on one text or pair of texts."""
 
-    task: str | None
-    """The task whose adaptation was used; None for the plain backbone."""
+    task: str
+    """The task whose adaptation was used; `plain` for the backbone alone."""
     tokens: tuple[str, ...]
     """The S tokens as the tokenizer writes them, special ones too."""
     texts: np.ndarray
@@ -55,11 +55,6 @@ class AttentionMaps:
     """Kind of head -> maps (layers, heads, S, S)."""
     layers: dict[str, tuple[int, ...]]
     """Kind of head -> the numbers of its layers."""
-
-    @property
-    def name(self) -> str:
-        """The task's name in frames; `plain` for none."""
-        return self.task or "plain"
 
     def of(self, kind: str) -> np.ndarray:
         """The maps (layers, heads, S, S) of `bert`, the backbone's, or `pal`, the task's own. Raises ValueError where
@@ -114,7 +109,7 @@ def attention_maps(
     ids, types = (encoding[name].to(model.device) for name in ("input_ids", "token_type_ids"))
     seen, ids = _seen(model, task, Rows.from_padded(ids, token_type_ids=types)), ids[0].cpu().numpy()
     return AttentionMaps(
-        task=task,
+        task=task or "plain",
         tokens=tuple(tokenizer.convert_ids_to_tokens(ids)),
         texts=np.array([-1 if number is None else number for number in encoding.sequence_ids(0)]),
         cls=ids == tokenizer.cls_token_id,
@@ -154,7 +149,7 @@ def _statistics(maps: AttentionMaps, kind: str) -> pd.DataFrame:
         rows = counted.any(1)
         values[name] = (weights * counted).sum(-1)[..., rows].mean(-1) if rows.any() else np.full_like(entropy, np.nan)
     layer, head = (axis.ravel() for axis in np.indices(entropy.shape))
-    columns = {"task": maps.name, "kind": kind, "layer": np.array(maps.layers[kind])[layer], "head": head}
+    columns = {"task": maps.task, "kind": kind, "layer": np.array(maps.layers[kind])[layer], "head": head}
     return pd.DataFrame(columns | {name: value.ravel() for name, value in values.items()})
 
 
@@ -174,22 +169,21 @@ def head_divergences(
     """The divergence of two sets of heads on the same texts: in each layer, each head of one against each of the other.
 
     The sets are two tasks' own heads, one task's heads and BERT's (`kinds=("pal", "bert")`), or BERT's under two tasks.
-    Columns task, kind, other_task, other_kind, layer, head, other_head; divergence (Jensen–Shannon, the mean over rows,
-    then over texts); matched. Two tasks' heads are initialised independently, so head 3 of one does not correspond to
-    head 3 of the other: `matched` marks the pairing of a layer's heads with the least total divergence; these pairs can
-    be compared. Raises ValueError if the texts differ, or if a side mixes tasks.
+    Columns layer, head, other_head; divergence (Jensen–Shannon, the mean over rows, then over texts); matched. Two
+    tasks' heads are initialised independently, so head 3 of one does not correspond to head 3 of the other: `matched`
+    marks the pairing of a layer's heads with the least total divergence; these pairs can be compared. Raises ValueError
+    if the texts differ, or if a side mixes tasks.
     """
-    sides = {"task": first[0].name, "kind": kinds[0], "other_task": second[0].name, "other_kind": kinds[1]}
     divergences: dict[int, list[np.ndarray]] = {}  # layer -> (heads, other heads) of each text
     for one, two in zip(first, second, strict=True):
-        if one.tokens != two.tokens or (one.name, two.name) != (first[0].name, second[0].name):
+        if one.tokens != two.tokens or (one.task, two.task) != (first[0].task, second[0].task):
             raise ValueError("each side must hold one task's maps, both of the same texts in the same order")
         for layer in sorted(set(one.layers[kinds[0]]) & set(two.layers[kinds[1]])):
             p, q = one.layer(kinds[0], layer), two.layer(kinds[1], layer)
             divergences.setdefault(layer, []).append(js_divergence(p[:, None], q).mean(-1))
     columns = ["layer", "head", "other_head", "divergence", "matched"]
     if not divergences:  # heads on top of BERT: no layer in common
-        return pd.DataFrame(columns=[*sides, *columns], dtype=float)
+        return pd.DataFrame(columns=columns, dtype=float)
     frames = []
     for layer, of_texts in divergences.items():
         mean = np.mean(of_texts, axis=0)
@@ -197,4 +191,4 @@ def head_divergences(
         matched[linear_sum_assignment(mean)] = True
         values = [np.full(mean.shape, layer), *np.indices(mean.shape), mean, matched]
         frames.append(pd.DataFrame(dict(zip(columns, map(np.ravel, values), strict=True))))
-    return pd.concat(frames, ignore_index=True).assign(**sides)[[*sides, *columns]]
+    return pd.concat(frames, ignore_index=True)

@@ -90,7 +90,7 @@ def explore_attention(
     def update(text: str, pair: str, task: str, other: str, kind: str, layer: int, head: int):
         texts = text, pair or None
         sides = [maps_of(name, *texts) for name in (task, other)]
-        names = [task_name(maps.name) for maps in sides]
+        names = [task_name(maps.task) for maps in sides]
         titles = [f"{name}: layer {layer}, head {head}" for name in names]
         maps_picture.draw(lambda figure: draw_beside(sides, kind, layer, head, titles, figure))
         numbers.value = table([f"layer {layer}, head {head}", *names], head_rows(sides, kind, layer, head))

@@ -261,15 +261,11 @@ class Outcome:
         return NOT_TESTABLE if short else self.verdict
 
     @property
-    def decided(self) -> bool:
-        """Whether the whole interval lies on one side of the bound, with enough seeds."""
-        return self.verdict in ("reproduced", "not reproduced")
-
-    @property
     def only_just(self) -> bool:
         """Whether it is decided, and its interval ends within `EDGE` of the bound."""
         ends = self.interval.low, self.interval.high
-        return self.decided and min(abs(end - self.bound) for end in ends) < EDGE
+        decided = self.verdict in ("reproduced", "not reproduced")
+        return decided and min(abs(end - self.bound) for end in ends) < EDGE
 
     def __str__(self) -> str:
         """The comparison, means ± standard errors, the mean difference with its 95 % interval, the number of seeds."""
@@ -383,7 +379,7 @@ def _cautions(outcomes: Sequence[Outcome]) -> Iterable[str]:
         pairs = sum(len(outcome.seeds) for outcome in outcomes)
         yield f"{apart} of {pairs} pairs are of processors of different makers"
     for outcome in outcomes:
-        if outcome.decided and outcome.parts:
+        if outcome.parts and outcome.verdict in ("reproduced", "not reproduced"):
             parts, whole = dict(outcome.parts), fmean(outcome.differences)
             task = max(parts, key=lambda task: abs(parts[task]))
             if abs(part := parts.pop(task)) > abs(whole) / 2 and parts:

@@ -31,21 +31,10 @@ SECTION_4 += ("variants-longer",)
 """The grids of section 4 of the second study's plan: each decides once all its runs are there, since a verdict that is
 looked at after every run would be reached by chance sooner or later."""
 
-VERDICTS = {
-    "holds": "A: derived here, and equal to what is printed",
-    "derived": "A: derived here; no source prints a number, or a rule, that could hold",
-    "does not follow": "B: derived here, and different",
-    "within rounding": "B: different, but not for every value that its rounded inputs can have had",
-    "reproduced": "C: here, several seeds agree with the claim",
-    "not reproduced": "C: here, several seeds contradict it",
-    "too small to matter": "C: a difference lies within the margin, whatever it is; any others are as claimed",
-    "inconclusive": "C: too few seeds, or too wide an interval",
-    "not testable at this scale": "C: what it rests on takes longer runs than there are",
-    "not run": "C: the runs that would decide do not exist",
-    "switchable": "D: a field of the recipe or of a run, or several",
-    "kept in both": "D: no difference between the recipes",
-}
-"""Verdict -> its meaning, in the order in which verdicts are counted and drawn."""
+VERDICTS = ("holds", "derived", "does not follow", "within rounding", "reproduced", "not reproduced")
+VERDICTS += ("too small to matter", "inconclusive", "not testable at this scale", "not run")
+VERDICTS += ("switchable", "kept in both")
+"""In the order in which verdicts are counted and drawn; notebook 06 says what each means."""
 
 _NAMES = LABELS | TASK_LABELS
 _NAMES |= {"sst": "SST", "sts": "STS", "mnli_m": "MNLI-m", "mnli_mm": "MNLI-mm", "qqp_acc": "QQP", "sick_e": "SICK-E"}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
 import pandas as pd
 
 from palslib.study.results.tables import label, usual_schedule
@@ -23,19 +24,14 @@ def acting_frame(records: Iterable[dict], name: Callable[[dict], str]) -> pd.Dat
 
 
 def switched_off_frame(records: Iterable[dict], name: Callable[[dict], str]) -> pd.DataFrame:
-    """A row for each of the runs with `inspect`, at the end of training.
-
-    Columns `setting` (the run's `name`), seed; `score`, the dev average in percent; `switched off`, the same without
-    what tasks add within BERT; and `difference`, in points: below 0, the additions helped.
-    """
+    """A row for each of the runs with `inspect`, at the end of training: `setting` (the run's `name`), seed, and
+    `difference`, of the dev average without what tasks add within BERT, in points: below 0, the additions helped."""
     rows = []
     for record in records:
-        if without := record["results"].get("switched off"):
-            score = record["results"]["last"]["dev_average"]
-            rows.append((name(record), record["config"]["seed"], score, without["dev_average"]))
-    frame = pd.DataFrame(rows, columns=["setting", "seed", "score", "switched off"])
-    frame = frame.astype({"score": float, "switched off": float})
-    return frame.assign(difference=frame["switched off"] - frame["score"])
+        if record["results"].get("switched off"):
+            whole, off = np.array([record["results"][at]["dev_average"] for at in ("last", "switched off")], float)
+            rows.append((name(record), record["config"]["seed"], off - whole))
+    return pd.DataFrame(rows, columns=["setting", "seed", "difference"]).astype({"difference": float})
 
 
 def _rate_and_start(record: dict) -> tuple[float, str]:
@@ -73,7 +69,7 @@ def acting_table(records: Sequence[dict]) -> pd.DataFrame:
     seeds, tasks and layers of `size`, ‖TS(h)‖ / ‖h‖, and `entropy`, that of the heads divided by log S; the `lowest`
     entropy of a task in a layer, and the task that has it, `lowest_of`; and `off`, the change of the dev average
     without the PALs, with its standard error `off_error` over seeds."""
-    runs = _inspected(records)
+    runs = _inspected(records, (), ("pals-204",))
     ends = acting_frame(runs, _named)
     by_setting = ends.groupby("setting", sort=False)
     table = by_setting.agg(
@@ -84,9 +80,7 @@ def acting_table(records: Sequence[dict]) -> pd.DataFrame:
     return table.assign(off=off.mean(), off_error=off.sem()).reset_index()
 
 
-def _inspected(
-    records: Sequence[dict], more: Sequence[dict] = (), methods: Sequence[str] = ("pals-204",)
-) -> list[dict]:
+def _inspected(records: Sequence[dict], more: Sequence[dict], methods: Sequence[str]) -> list[dict]:
     """The runs that `acting` is about, each seed of a setting once, in the order of `methods`."""
     runs = {}
     for some in (records, more):

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from shapes import batch, equal_states, randomised
-from test_head_removal import logits, rows_of
+from shapes import batch, equal_states, logits_of, randomised
+from test_head_removal import rows_of
 from training.small_runs import TURN
 
 from palslib.__main__ import main
@@ -34,10 +34,10 @@ def test_removed_as_by_zeros_in_v_d(name, first, last):
         for adapter in twin.adaptations["rte"].adapters[each * first : each * (last + 1)]:
             adapter.decoder.weight.zero_()
             adapter.decoder.bias.zero_()
-    before = logits(model)
+    before = logits_of(model)
     with without_adapters(model, "rte", first, last):
-        removed = logits(model)
-    torch.testing.assert_close(removed, logits(twin), atol=1e-6, rtol=1e-5)
+        removed = logits_of(model)
+    torch.testing.assert_close(removed, logits_of(twin), atol=1e-6, rtol=1e-5)
     assert (removed - before).abs().max() > 1e-3
 
 
@@ -47,14 +47,14 @@ def test_off_on_off_bit_for_bit(name):
     more, and where all layers share an adapter, the others keep it. `rte` alone is without; nothing is left behind."""
     model = randomised(name)
     states = torch.inference_mode()(lambda task: model.encode(task, Rows.from_padded(**batch(pad=2)))[-1])
-    before, other, state = logits(model), logits(model, "stsb"), copy.deepcopy(model)
+    before, other, state = logits_of(model), logits_of(model, task="stsb"), copy.deepcopy(model)
     with without_adapters(model, "rte", 0, 0):
-        outer = logits(model)
+        outer = logits_of(model)
         with without_adapters(model, "rte", 1, 2):
             assert torch.equal(states("rte"), states(None))
-            assert torch.equal(logits(model, "stsb"), other)
-        assert torch.equal(logits(model), outer) and not torch.equal(states("rte"), states(None))
-    assert torch.equal(logits(model), before) and not torch.equal(outer, before)
+            assert torch.equal(logits_of(model, task="stsb"), other)
+        assert torch.equal(logits_of(model), outer) and not torch.equal(states("rte"), states(None))
+    assert torch.equal(logits_of(model), before) and not torch.equal(outer, before)
     assert equal_states(model, state)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from shapes import batch, randomised, tokens
+from shapes import batch, logits_of, randomised, tokens
 from test_attention import by_hand
 from training.small_runs import small, two_classes
 
@@ -20,11 +20,6 @@ from palslib.study.analysis.head_table import head_table, removals
 from palslib.study.figures.heads import head_panels
 from palslib.training.evaluation import predict
 from palslib.training.loop import train
-
-
-def logits(model, task="rte", **inputs):
-    with torch.inference_mode():
-        return model(task=task, **(inputs or batch(pad=2))).logits
 
 
 def rows_of(model, task="rte", rows=10, labels=None):
@@ -63,10 +58,10 @@ def zeroed(model, kind, heads):
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_a_head_is_removed_as_by_zeros_in_what_reads_it(method, kind, heads, attention):
     model, twin = (randomised(method, attention=attention) for _ in range(2))
-    before = logits(model)
+    before = logits_of(model)
     with without_heads(model, "rte", heads, kind):
-        removed = logits(model)
-    torch.testing.assert_close(removed, logits(zeroed(twin, kind, heads)), atol=1e-6, rtol=1e-5)
+        removed = logits_of(model)
+    torch.testing.assert_close(removed, logits_of(zeroed(twin, kind, heads)), atol=1e-6, rtol=1e-5)
     assert (removed - before).abs().max() > 1e-3
 
 
@@ -75,14 +70,14 @@ def test_a_head_is_removed_as_by_zeros_in_what_reads_it(method, kind, heads, att
 def test_off_on_off_bit_for_bit(method, kind):
     """Also in `forward_many`, which computes for all tasks at once what they share, and for some rows alone."""
     model, inputs = randomised(method), batch(pad=2)
-    before, other = logits(model), logits(model, "stsb")
+    before, other = logits_of(model), logits_of(model, task="stsb")
     with without_heads(model, "rte", heads_of(model, "rte", kind)[:1], kind), torch.inference_mode():
-        assert not torch.equal(logits(model), before)
-        assert torch.equal(logits(model, "stsb"), other)  # also where both read BERT's heads
+        assert not torch.equal(logits_of(model), before)
+        assert torch.equal(logits_of(model, task="stsb"), other)  # also where both read BERT's heads
         together = model.forward_many({"rte": None, "stsb": [2, 0]}, **inputs)
-        torch.testing.assert_close(together["rte"], logits(model), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(together["rte"], logits_of(model), atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(together["stsb"], other[[2, 0]], atol=1e-5, rtol=1e-5)
-    assert torch.equal(logits(model), before) and torch.equal(logits(model, "stsb"), other)
+    assert torch.equal(logits_of(model), before) and torch.equal(logits_of(model, task="stsb"), other)
 
 
 @pytest.mark.parametrize(

@@ -172,10 +172,12 @@ def test_a_source_that_printed_something_else_would_get_another_verdict(row_id, 
     assert verdict(replace(row, published=published)).verdict == expected
 
 
-def test_a_grid_of_section_4_decides_nothing_before_it_is_complete(tmp_path):
-    for name in ("gem", "gem-mixed"):
+def test_folders_that_decide_nothing(tmp_path):
+    """What is aside, at any depth, and a grid of section 4 that is not complete; one's own folder may have any name."""
+    for name in ("gem", "gem-mixed", "pilot", "pilot/second"):
         shutil.copytree(RECORDS / "gem", tmp_path / name, ignore=shutil.ignore_patterns("*.npz"))
     assert {record["file"].split("/")[-2] for record in evidence(tmp_path)} == {"gem"}
+    assert {record["file"].split("/")[-2] for record in evidence(tmp_path / "pilot")} == {"pilot", "second"}
 
 
 def test_rows_c_and_d_and_unknown_rows_are_not_derived():

@@ -1,8 +1,6 @@
 """What every notebook shows: versions, source as it is written, the same tables in every run, small figures."""
 
 import io
-import re
-from contextlib import nullcontext
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -74,15 +72,11 @@ def test_the_colour_of_every_task_survives(shown, tmp_path):
     assert np.abs(colours[:, None] - colours).max(-1)[~np.eye(len(colours), dtype=bool)].min() > 24
 
 
-@pytest.mark.parametrize(
-    ("value", "valid", "said"),
-    [
-        (0, range(1, 100), "parameter 'steps' must be from 1 to 99, not 0"),
-        (["lhuc", "pals204"], ["pals-204", "lhuc"], "'pals204': did you mean 'pals-204'"),
-        (99, range(1, 100), ""),
-        (None, range(1, 100), ""),  # what is usual
-    ],
-)
-def test_parameters_are_checked_by_value(value, valid, said):
-    with pytest.raises(ValueError, match=re.escape(said)) if said else nullcontext():
-        notebook.check_value("steps", value, valid)
+def test_parameters_are_checked_by_value():
+    """None is what is usual."""
+    for value in (99, None):
+        notebook.check_value("steps", value, range(1, 100))
+    with pytest.raises(ValueError, match="'steps' must be from 1 to 99, not 0"):
+        notebook.check_value("steps", 0, range(1, 100))
+    with pytest.raises(ValueError, match="'pals204': did you mean 'pals-204'"):
+        notebook.check_value("methods", ["lhuc", "pals204"], ["pals-204", "lhuc"])

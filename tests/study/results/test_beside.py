@@ -86,13 +86,9 @@ def test_a_row_that_counts_several_times_is_a_row_that_is_there_several_times(me
 
 
 def test_the_record_of_examples_is_of_the_look_that_decides():
-    shown = [
-        [row[name] for name in ("question", "left", "right", "level")]
-        for row in read_object(beside.OVER_EXAMPLES)["questions"]
-    ]
-    assert shown == [
-        [row[name] for name in ("question", "left", "right", "level")] for row, _ in answered(read_second())
-    ]
+    names = ("question", "left", "right", "level")
+    shown = [[row[name] for name in names] for row in read_object(beside.OVER_EXAMPLES)["questions"]]
+    assert shown == [[row[name] for name in names] for row, _ in answered(read_second())]
 
 
 @pytest.mark.real_data

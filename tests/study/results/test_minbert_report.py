@@ -21,11 +21,6 @@ def record(method="shared", schedule="annealed", seed=0, scores=(40.0, 70.0, 60.
     return record_of(results, fmean(scores), method=method, schedule=schedule, seed=seed, **settings)
 
 
-def line(frame, model, task):
-    (row,) = frame[(frame["model"] == model) & (frame["task"] == task)].to_dict("records")
-    return row
-
-
 def test_mean_over_seeds():
     """SST-5 of 40 and 42 is 41 ± 1; (41 + 70 + 61) / 3 = 57.33. The report's .495, .771, .502 have the mean 58.93.
 
@@ -68,11 +63,10 @@ def test_separate_models_are_one_row_and_a_seed_without_all_three_has_no_mean():
         for task, by_seed in scores.items()
         for seed, score in enumerate(by_seed)
     ]
-    frame = minbert.results_frame(runs)
-    mean = line(frame, "fine-tuned single-task", "mean")
-    assert (mean["ours"], mean["seeds"]) == (60.0, 1)
-    assert line(frame, "fine-tuned single-task", "sst5")["ours"] == 52.0
-    assert math.isnan(line(minbert.results_frame(runs[:4]), "fine-tuned single-task", "mean")["ours"])
+    these = "model == 'fine-tuned single-task'"
+    whole, part = (minbert.results_frame(some).query(these).set_index("task") for some in (runs, runs[:4]))
+    assert whole.loc["mean", ["ours", "seeds"]].tolist() == [60.0, 1] and whole.loc["sst5", "ours"] == 52.0
+    assert math.isnan(part.loc["mean", "ours"])
 
 
 def followed(*, losses=({"sst5": 1.5}, {"sst5": 1.0, "sts": 2.0}), **options):
