@@ -108,13 +108,13 @@ def fit_budget(
     def cost(size: int) -> int:
         return count_parameters(method, backbone, num_tasks, size=size, **kept).added
 
-    if not cost(step) <= added:  # or `added` is NaN
+    if not cost(step) <= added:  # true of NaN, too
         raise ValueError(
             f"no size of {method.name!r} fits {added:,} parameters for {num_tasks} tasks on {backbone.name}: "
             f"the smallest, s={step}, adds {cost(step):,}"
         )
     if cost(1_000_000 * step) <= added:
-        raise ValueError(f"the size of {method.name!r} cannot be fitted: its terms do not grow so far")
+        raise ValueError(f"the size of {method.name!r} cannot be fitted: even s={1_000_000 * step:,} fits")
     size = step
     while cost(size + step) <= added:
         size += step

@@ -36,15 +36,17 @@ def _rows(texts) -> tuple[list, bool]:
 
 def _texts_of(row, task: Task, where: str) -> tuple[str, ...]:
     """The texts of a row for a task. Raises ValueError, naming the row, where they are not what the task takes."""
-    form = "a pair" if len(task.texts) == 2 else "one text"
-    takes = f"{where}: task {task.name!r} takes {form} ({', '.join(task.texts)})"
+    forms = {1: "one text", 2: "a pair"}
+    takes = f"{where}: task {task.name!r} takes {forms[len(task.texts)]} ({', '.join(task.texts)})"
     if isinstance(row, Mapping):
         if lacking := [name for name in task.texts if name not in row]:
             raise ValueError(f"{takes}; there is no {lacking[0]!r} in {shown(list(row))}")
         row = [row[name] for name in task.texts]
     texts = tuple(row) if isinstance(row, (list, tuple)) else (row,)
-    if len(texts) != len(task.texts) or not all(map(is_text, texts)):
-        raise ValueError(f"{takes}, without NUL and half characters, not {shown(row)}")
+    if len(texts) != len(task.texts):
+        raise ValueError(f"{takes}, not {forms.get(len(texts), shown(row))}")
+    if not all(map(is_text, texts)):
+        raise ValueError(f"{where}: {shown(row)} is not text without NUL and half characters")
     return texts
 
 

@@ -409,8 +409,8 @@ PRESETS: dict[str, dict] = {
 }
 """`smoke`: synthetic data, a minute. `mini`: MiniLM on GLUE's files, under an hour on a CPU. `paper`: BERT-base on a
 GPU. `minbert` and `gem`: the settings of the two reports, without minbert's GELU in the PAL (`activation`), ten of
-their epochs, with all of BERT trained (gem's rate of 1e-3 is for "pretraining"); `memory` and the two fields after it
-set the projection of gem."""
+their epochs, with all of BERT trained (gem's rate of 1e-3 is for "pretraining", and it names no schedule); `memory`
+and the two fields after it set the projection of gem."""
 
 
 def make_plan(config: RunConfig, sizes: dict[str, int]) -> TrainingPlan:

@@ -77,6 +77,14 @@ def test_gradient_by_finite_differences(lengths, first_alone):
     assert torch.autograd.gradcheck(seeded, drawn(sum(lengths), torch.float64))
 
 
+def test_a_second_derivative_is_refused():
+    """The gradient by hand has none; that it is not told would be a wrong number."""
+    q, k, v = drawn(4)
+    (first,) = torch.autograd.grad(attend(q, k, v, rows_of([4]), HEADS).square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
 def test_dropout_is_of_the_weights():
     """With unit vectors as values the context is the weights themselves: each is 0 with probability p, else divided by
     1 - p, to 5 standard deviations; and every draw is another."""

@@ -213,4 +213,4 @@ def test_a_record_counts_where_its_inputs_are_out_of_reach_or_have_no_hash(tmp_p
     assert train(settings) == record and "mood cannot be read" in capsys.readouterr().err
     earlier = {name: value for name, value in record.items() if name != "content"} | {"key": settings.key}
     (tmp_path / "run" / "record.json").write_text(json.dumps(earlier))
-    assert train(settings)["key"] == earlier["key"]  # of a version without hashes, whose key has the path
+    assert train(settings)["key"] == earlier["key"]  # of a version without hashes
