@@ -11,6 +11,8 @@ import pytest
 from palslib.common.places import data_folder
 
 os.environ["OMP_NUM_THREADS"] = "1"  # sums differ in their last bits with the number of threads
+if not os.environ.get("PALSLIB_GPU"):  # all tests but those of `test_on_a_gpu.py` compare bits of a CPU
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 

@@ -205,7 +205,7 @@ def end_session(process: subprocess.Popen) -> None:
 
 def slot_environments(slots: int) -> list[dict[str, str]]:
     """What each slot adds to the environment of its runs: its share of the cores (threads on busy cores slow a run
-    down), and one of the GPUs if there are several."""
+    down), and its share of the GPUs, at least one, if there are several."""
     import torch  # only here, because it is slow to load
 
     environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cpu_count() // slots))}
@@ -213,7 +213,7 @@ def slot_environments(slots: int) -> list[dict[str, str]]:
     gpus = chosen.strip(",").split(",") if chosen else [str(number) for number in range(torch.cuda.device_count())]
     if len(gpus) < 2:
         return [environment] * slots
-    return [environment | {"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} for slot in range(slots)]
+    return [environment | {"CUDA_VISIBLE_DEVICES": ",".join(gpus[slot % len(gpus) :: slots])} for slot in range(slots)]
 
 
 def sweep(configs: Sequence[RunConfig], slots: int, terms: Terms) -> dict[str, str]:

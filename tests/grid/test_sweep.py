@@ -185,6 +185,7 @@ def test_cores_and_gpus_are_shared_out(write, configs, monkeypatch):
     assert main(write([0, 1], both, "--slots", "2")) == 0
     assert sorted(starts(configs()[0]) + starts(configs()[1])) == ["None 4 3", "None 4 5"]
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert sweep.slot_environments(1)[0]["CUDA_VISIBLE_DEVICES"] == "3,5"  # of a run of several processes
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     assert sweep.slot_environments(2) == [{"OMP_NUM_THREADS": "1"}] * 2
 

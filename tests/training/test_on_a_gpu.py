@@ -1,4 +1,4 @@
-"""What only a GPU can show; skipped elsewhere. See `test_gpu_step.py` for what can be shown without one."""
+"""What only a GPU can show: `PALSLIB_GPU=1 pytest tests/training/test_on_a_gpu.py`; else skipped. See `test_gpu_step.py` for what can be shown without one."""
 
 import numpy as np
 import pytest
