@@ -25,8 +25,8 @@ OF_TRAIN = (HELD_OUT, KEPT, HELD_OUT_GROUPS, KEPT_GROUPS)
 
 def groups_of(columns: Sequence[Iterable]) -> np.ndarray:
     """(N,) The group of each row, as a hash of its texts. Texts are equal if an uncased BERT reads the same words; what
-    is not a text counts as an empty one. No pairs are connected by an empty text, or by one that occurs in more than a
-    twentieth of all rows (of fewer than a hundred: in more than five), such as a topic."""
+    is not a text counts as an empty one. An empty text connects no pairs, nor does one that very many share, such as
+    a topic: over a twentieth of all rows, and over five."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
     from tokenizers.normalizers import BertNormalizer

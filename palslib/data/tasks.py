@@ -1,8 +1,9 @@
-"""The tasks: each is a `Task`, such as those in `TASKS` and `SUITES`, read from one of four kinds of source.
+"""The tasks: each is a `Task`, such as those in `TASKS` and `SUITES`, read from one of five kinds of source.
 
 The eight tasks of Stickland & Murray 2019 (set-up): GLUE (https://gluebenchmark.com) without WNLI. Sources:
 `synthetic` (embedded, offline), `glue` (a mirror under $PALSLIB_DATA, else the Hub's nyu-mll/glue), a folder laid out
-like that repository, or a file (CSV, TSV, JSON Lines, Parquet) with named text and label columns.
+like that repository, a folder of delimited files (`Task.files`), or a file (CSV, TSV, JSON Lines, Parquet) with named
+text and label columns.
 """
 
 from __future__ import annotations

@@ -48,13 +48,8 @@ def train_in_turn(
     known["evaluate_every"] = 1  # which `patience` requires; each run has its own below
     folder, start = as_path(folder), start and str(as_path(start))
     whole = RunConfig.from_dict({**known, "tasks": tasks, "start": start})
-    model = model_before(whole, [whole.task(task) for task in whole.tasks])
-    if changed := [n for n, p in model.named_parameters() if p.requires_grad and not n.startswith(("adapt", "heads"))]:
-        raise ValueError(
-            f"{model.method.label!r} trains parameters that all tasks read ({changed[0]} and {len(changed) - 1} more), "
-            "so a new task would change the earlier ones; choose a method whose tasks share nothing, with "
-            "freeze='backbone' (and pooler='per-task' if the backbone has no pooler), or set these in method_options"
-        )
+    if not (folder / f"1-{whole.tasks[0]}" / "record.json").exists():  # else it was checked, and `start` may be cleaned
+        _check_apart(whole)
     records = []
     with locked_by_first(folder):
         for number, task in enumerate(whole.tasks, 1):
@@ -66,11 +61,22 @@ def train_in_turn(
             once = RunConfig.from_dict({**settings, "passes": 1}).with_steps().steps
             every = min(once, epoch_steps or once)
             settings |= {"steps": epochs * every, "evaluate_every": every, "checkpoint_every": every}
-            records.append(dict(train(RunConfig.from_dict(settings), on_step=on_step)))  # keeps no model in memory
+            records.append(dict(train(RunConfig.from_dict(settings), on_step=on_step)))  # without its model
             if records[-1]["status"] != "finished":
                 break
             start = str(best_weights(here))
     return records
+
+
+def _check_apart(whole: RunConfig) -> None:
+    """Raises ValueError for a method under which training a task changes parameters that others read."""
+    model = model_before(whole, [whole.task(task) for task in whole.tasks])
+    if changed := [n for n, p in model.named_parameters() if p.requires_grad and not n.startswith(("adapt", "heads"))]:
+        raise ValueError(
+            f"{model.method.label!r} trains parameters that all tasks read ({changed[0]} and {len(changed) - 1} more), "
+            "so a new task would change the earlier ones; choose a method whose tasks share nothing, with "
+            "freeze='backbone' (and pooler='per-task' if the backbone has no pooler), or set these in method_options"
+        )
 
 
 def best_weights(folder: str | Path) -> Path:

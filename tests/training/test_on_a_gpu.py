@@ -1,4 +1,5 @@
-"""What only a GPU can show: `PALSLIB_GPU=1 pytest tests/training/test_on_a_gpu.py`; else skipped. See `test_gpu_step.py` for what can be shown without one."""
+"""What only a GPU can show: `PALSLIB_GPU=1 pytest tests/training/test_on_a_gpu.py`; skipped without it. See
+`test_gpu_step.py` for what can be shown without one."""
 
 import numpy as np
 import pytest

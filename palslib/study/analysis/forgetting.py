@@ -14,7 +14,8 @@ def accuracy_matrix(record: dict) -> pd.DataFrame:
     """R of a run with the schedule `sequential`, (T, T): a row for each task trained, a column for each evaluated.
 
     The score is each task's first metric. Raises ValueError for a run of another schedule, and for one that was not
-    evaluated at the end of every task (`evaluate_every` = steps / tasks), naming the steps that are missing.
+    evaluated at the end of every task (`steps` a multiple of the number of tasks, and `evaluate_every` = steps /
+    tasks), naming the steps that are missing.
     """
     tasks, steps = list(record["config"]["tasks"]), record["config"]["steps"]
     if (schedule := record["config"]["schedule"]) != "sequential":
