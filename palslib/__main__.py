@@ -153,8 +153,8 @@ class Predict:
     def check(self) -> None:
         from palslib.data.sources import locate
 
-        if not self.files:
-            raise ValueError("give at least one FILE that exists")
+        if not self.files or len({*self.files}) < len(self.files):
+            raise ValueError("give at least one FILE that exists, and each once")
         for file in self.files:
             locate(file)  # an error if there is none
         if self.output and (self.output.suffix.lower() != ".csv" or os.path.lexists(self.output)):

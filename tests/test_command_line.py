@@ -66,6 +66,7 @@ WRONG = {
     "train --recipe-options clip=a clip=b": "occurs twice",
     "train FILE": "'steps'", "train --data /nowhere/glue --tasks mine": "/glue",
     "pretrain /nowhere/x.json": "/nowhere/x.json", "predict --text c a /nowhere.csv": "FILE that exists",
+    "predict a b.csv b.csv": "each once",
     "heads a notes.txt": "notes.txt", "heads a FILE": "is not a record of this kind",
     "adapters r.json --folder x": "--tasks", "adapters r.json --folder=x --tasks=rte --rows=0": "rows",
     "sweep nosuch": "'nosuch'", "train --tets 1": "palslib train --help",

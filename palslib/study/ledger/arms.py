@@ -114,7 +114,8 @@ def _arms(records: list[dict]) -> list[str]:
     usual |= {"size": mode(sizes or ["budget"]), "memory": "0", "weights": "pretrained"}
     methods = [config["method"] for config in configs]
     kinds = [config["own_method"].get("kind") for config in configs]
-    own = settings[["adaptation_rate"]].assign(kind=kinds).groupby(methods).agg(mode)  # what adds nothing has no rate
+    of_methods = settings[["adaptation_rate", "code"]].assign(kind=kinds)  # what adds nothing has no rate
+    own = of_methods.groupby(methods).agg(mode)
     return [
         _arm(record, usual | own.loc[method].to_dict()) if arm is None else arm
         for record, method, arm in zip(records, methods, stated, strict=True)

@@ -155,6 +155,9 @@ def test_a_run_without_a_name_is_called_by_its_method_and_what_most_others_do_no
     ):
         config = named([*most, made_up(5, 60.0, **changes)])[-1]["config"]
         assert (config["study"], config["arm"]) == ("", arm)
+    before = [run | {"content": {"method": "old"}} for run in runs("mine", 60.0, 60.0, own_method={"kind": "lora"})]
+    edited = before[0] | {"content": {"method": "new"}}  # the code of one's own class
+    assert [run["config"]["arm"] for run in named([*before, edited])] == ["mine", "mine", "mine code=new"]
     stated = made_up(0, 60.0, study="mine", arm="pals")
     assert named([*most, stated])[-1] == stated and named([stated | {"status": "running"}]) == []
 
