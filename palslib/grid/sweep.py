@@ -217,7 +217,7 @@ def slot_environments(slots: int) -> list[dict[str, str]]:
 
 
 def sweep(configs: Sequence[RunConfig], slots: int, terms: Terms) -> dict[str, str]:
-    """Executes every run to its end, `slots` at a time; returns by name how each ended: `finished` or `failed: REASON`.
+    """Executes every run to its end, `slots` at a time; returns by folder how each ended, `finished` or `failed: WHY`.
     It waits for runs that another sweep works on. GPUs and cores are divided among the slots.
 
     A line is printed for each run that has ended. How far those under way are is shown on a terminal's last line, each
@@ -229,7 +229,7 @@ def sweep(configs: Sequence[RunConfig], slots: int, terms: Terms) -> dict[str, s
     bar = tqdm(total=len(configs), disable=None, file=sys.stdout, **shown)
 
     def job(config: RunConfig) -> None:
-        states[config.name], environment, result = "under way", environments.pop(), ""
+        states[config.folder], environment, result = "under way", environments.pop(), ""
         try:
             state = perform(config, terms, os.environ | environment)
             if state == "finished":
@@ -240,10 +240,10 @@ def sweep(configs: Sequence[RunConfig], slots: int, terms: Terms) -> dict[str, s
             state = f"failed: {in_words(error)}"
         finally:
             environments.append(environment)
-        states[config.name] = state
+        states[config.folder] = state
         if state not in ("elsewhere", "stopped"):
             with tqdm.external_write_mode(sys.stdout):
-                print(f"{names[config.name]}  {result}{state}", flush=True)
+                print(f"{names[config.folder]}  {result}{state}", flush=True)
             bar.update()
 
     left, reported = configs, time.monotonic()
@@ -253,9 +253,9 @@ def sweep(configs: Sequence[RunConfig], slots: int, terms: Terms) -> dict[str, s
                 jobs = [pool.submit(job, config) for config in left]
                 while not all(one.done() for one in jobs):
                     time.sleep(0.5)
-                    under_way = [c for c in left if states[c.name] in ("under way", "elsewhere")]
+                    under_way = [c for c in left if states[c.folder] in ("under way", "elsewhere")]
                     under_way = [c for c in under_way if not Path(c.folder, "record.json").exists()]
-                    lines = [f"{names[config.name]}  {progress(config)}" for config in under_way]
+                    lines = [f"{names[config.folder]}  {progress(config)}" for config in under_way]
                     if bar.disable and time.monotonic() > reported + MINUTE:
                         reported = time.monotonic()
                         print(*lines, sep="\n", flush=True)
@@ -263,7 +263,7 @@ def sweep(configs: Sequence[RunConfig], slots: int, terms: Terms) -> dict[str, s
                         bar.set_description_str(lines[int(time.monotonic() / 3) % len(lines)])
                 for one in jobs:
                     one.result()  # raises what is no failure of a run
-                left = [config for config in left if states[config.name] == "elsewhere"]  # look again
+                left = [config for config in left if states[config.folder] == "elsewhere"]  # look again
         finally:
             terms.stop.set()
             pool.shutdown(cancel_futures=True)
@@ -271,13 +271,13 @@ def sweep(configs: Sequence[RunConfig], slots: int, terms: Terms) -> dict[str, s
 
 
 def labels(configs: Sequence[RunConfig]) -> dict[str, str]:
-    """A label for each run by name: the settings in which runs differ (None and {} left out), then the name."""
+    """A label for each run by its folder: the settings in which runs differ (None and {} left out), then the name."""
     in_name = ("method", "schedule", "seed", "folder", "checkpoint_every")
     differing = [f for f, v in vars(configs[0]).items() if f not in in_name and any(vars(c)[f] != v for c in configs)]
     labels = {}
     for config in configs:
         settings = [f"{name}={vars(config)[name]}" for name in differing if vars(config)[name] not in (None, {})]
-        labels[config.name] = "  ".join([*settings, config.name])
+        labels[config.folder] = "  ".join([*settings, config.name])
     return labels
 
 
@@ -301,9 +301,9 @@ def summary(configs: Sequence[RunConfig], states: dict[str, str]) -> str:
     """A text with the runs that did not finish, each with the end of its log (of a progress bar only its last state),
     and the number that did."""
     parts = [""]
-    for config in (config for config in configs if states[config.name] != "finished"):
+    for config in (config for config in configs if states[config.folder] != "finished"):
         lines = [line.rsplit("\r", 1)[-1] for line in log_end(config).split("\n")[1:] if line.strip()]
-        parts.append(f"{config.name}: {states[config.name]}; the end of {beside(config, '.log')}:")
+        parts.append(f"{config.name}: {states[config.folder]}; the end of {beside(config, '.log')}:")
         parts += [f"    {line}" for line in lines[-8:]] + [""]
     return "\n".join([*parts, f"{list(states.values()).count('finished')} of {len(states)} runs finished"])
 

@@ -178,6 +178,14 @@ def test_the_limit_ends_all_that_a_run_has_started(write, configs, monkeypatch, 
     wait_for(lambda: all(p.info["status"] == ended for p in psutil.process_iter(["status"]) if p.pid == child))
 
 
+def test_a_file_that_changes_meanwhile_ends_its_runs_and_not_the_sweep(write, tmp_path, capsys):
+    file = tmp_path / "mood.csv"
+    file.write_text(rows := "text,label\nNice,good\nAwful,bad\n")
+    body = f"Path({str(file)!r}).write_text({rows + 'Fine,good'!r}); time.sleep(1)"
+    assert main(write([0], body, tasks=["mood"], own={"mood": str(file)})) == 1
+    assert "is the record of another run" in capsys.readouterr().out
+
+
 def test_cores_and_gpus_are_shared_out(write, configs, monkeypatch):
     monkeypatch.setattr(sweep, "cpu_count", lambda: 8)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
