@@ -71,7 +71,7 @@ AS_ROOT = $(filter 0,$(shell id -u))
 
 sweep: $(if $(GRID),,no-grid) $(CORE)
 	$(check_imports)
-	@$(PY) -m palslib sweep $(GRID) $(ARGS)
+	@$(PY) -m palslib sweep "$(GRID)" $(ARGS)
 
 benchmark: $(CORE)
 	$(check_imports)

@@ -102,7 +102,7 @@ def to(device: torch.device, tensors: Mapping[str, torch.Tensor]) -> dict[str, t
     far = dict(sorted(far.items(), key=lambda item: -item[1].element_size()))  # the widest types first
     as_bytes = [x.contiguous().flatten().view(torch.uint8) for x in far.values()]
     whole = torch.cat(as_bytes)
-    whole = (whole.pin_memory() if device.type == "cuda" else whole).to(device, non_blocking=True)
+    whole = (whole.pin_memory() if device.type == "cuda" else whole).to(device, non_blocking=device.type == "cuda")
     parts = zip(far.items(), whole.split(list(map(len, as_bytes))), strict=True)
     return dict(tensors) | {name: part.view(x.dtype).view(x.shape) for (name, x), part in parts}
 

@@ -12,9 +12,10 @@ _TYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat1
 
 
 def precision_of(asked: str, device: torch.device) -> str:
-    """The precision for a run's `precision` on a device. `auto` is bf16 where the device has matrix units or
-    instructions for it, fp16 on a GPU that has matrix units for that alone (V100, T4), else float32; other values stay
-    as they are. If bf16 is asked for and the CPU is slower in it, a line on standard error says so.
+    """The precision for a run's `precision` on a device. `auto` is bf16 where the device has matrix units or (of CPUs,
+    x86 alone) instructions for it, fp16 on a GPU that has matrix units for that alone (V100, T4), else float32; other
+    values stay as they are. If bf16 is asked for on a CPU for which `auto` would take float32, a line on standard error
+    says so.
 
     Raises ValueError for fp16 and TF32 without a GPU.
     """
@@ -29,7 +30,7 @@ def precision_of(asked: str, device: torch.device) -> str:
     fast = torch.cpu._is_avx512_bf16_supported() and "Intel" not in processor()
     best = "bf16" if fast or torch.cpu._is_amx_tile_supported() else "float32"
     if (asked, best, gpu) == ("bf16", "float32", False):
-        say(["this processor is faster in float32, which precision='auto' would choose"], "precision='bf16'")
+        say(["precision='auto' would choose float32 on this processor"], "precision='bf16'")
     return best if asked == "auto" else asked
 
 

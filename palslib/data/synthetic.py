@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 import zlib
+from itertools import accumulate
 
 from palslib.common.later import pd
 from palslib.common.names import check_name
@@ -222,7 +223,8 @@ def synthetic_split(task: str, split: str) -> pd.DataFrame:
     genres = ("town", "sea") if task != "mnli" else ("sea",) if split == "validation_mismatched" else ("town",)
     size = SYNTHETIC_TRAIN_SIZES[task] if training else SYNTHETIC_DEV_SIZE
     rng = random.Random(f"0-{task}-{split}")
-    labels = [sum(row + 0.5 > sum(shares[: k + 1]) * size for k in range(len(shares) - 1)) for row in range(size)]
+    bounds = [share * size for share in accumulate(shares)][:-1]  # `sum` rounds differently from Python 3.12 on
+    labels = [sum(row + 0.5 > bound for bound in bounds) for row in range(size)]
     rows = {}  # texts: label
     for label in sorted(labels, key=lambda _: rng.random()):
         texts = ()

@@ -155,7 +155,7 @@ def perform(config: RunConfig, terms: Terms, environment: dict[str, str]) -> str
     with suppress(Timeout), FileLock(beside(config, ".claim"), timeout=0):
         clear(file.parent, Path(config.folder).name)
         if failure.exists() and failure.stat().st_mtime > terms.began:
-            return failure.read_text()
+            return failure.read_text(encoding="utf-8")
         failure.unlink(missing_ok=True)
         reasons = []
         while not in_use(Path(config.folder)):

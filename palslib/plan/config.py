@@ -355,6 +355,7 @@ def _by_content(source: str | None) -> str | None:
     folder those that its list names, or else files of data and weights, except what runs have written there."""
     if source is None or not (path := Path(plain(source))).is_absolute():
         return source
+    path = path.resolve()  # as the folder of runs is
     if (path / LIST).is_file():
         files = [path / LIST]
     elif path.is_dir():

@@ -81,7 +81,7 @@ def check(notebooks: str | None, parameters: Mapping) -> list[Path]:
     for a parameter that one of them does not have."""
     paths = sorted(NOTEBOOKS.glob("*.ipynb"))
     if not paths:
-        raise ValueError(f"no notebooks in {NOTEBOOKS}: run this from a checkout of the project")
+        raise ValueError(f"no notebooks in {NOTEBOOKS}: call `python -m palslib reproduce` in a clone of the project")
     if notebooks is not None:
         named = {path.stem.partition("_")[0]: path for path in paths} | {path.stem: path for path in paths}
         paths = [named[check_name("notebook", name.strip(), named)] for name in notebooks.split(",")]

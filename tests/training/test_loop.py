@@ -206,7 +206,7 @@ def test_auto_is_bf16_where_it_is_fast(monkeypatch, capsys, amx, avx, maker, fou
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: bool(amx))
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bool(avx))
     assert precision_of("auto", cpu) == found and not capsys.readouterr().err
-    slower = "palslib: precision='bf16': this processor is faster in float32, which precision='auto' would choose\n"
+    slower = "palslib: precision='bf16': precision='auto' would choose float32 on this processor\n"
     assert precision_of("bf16", cpu) == "bf16" and capsys.readouterr().err == slower * (found == "float32")
 
 
