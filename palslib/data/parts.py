@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from palslib.common.later import np, pd
 from palslib.common.names import check_name
@@ -27,13 +28,18 @@ def groups_of(columns: Sequence[Iterable]) -> np.ndarray:
     """(N,) The group of each row, as a hash of its texts. Texts are equal if an uncased BERT reads the same words; what
     is not a text counts as an empty one. An empty text connects no pairs, nor does one that very many share, such as
     a topic: over a twentieth of all rows, and over five."""
+    return _groups(tuple(tuple(cell if is_text(cell) else "" for cell in column) for column in columns))
+
+
+@lru_cache(maxsize=2)  # 100,000 rows take 10 seconds, and every split of a file asks for the same groups
+def _groups(columns: tuple[tuple[str, ...], ...]) -> np.ndarray:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
     from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import BertPreTokenizer
 
     normal, words = BertNormalizer().normalize_str, BertPreTokenizer().pre_tokenize_str
-    cells = [cell if is_text(cell) else "" for column in columns for cell in column]
+    cells = [cell for column in columns for cell in column]
     plain = {cell: " ".join(word for word, _ in words(normal(cell))) for cell in set(cells)}
     number, texts = pd.factorize(np.array([plain[cell] for cell in cells], dtype=object))
     first, last = number.reshape(len(columns), -1)[[0, -1]]  # (N,) each: the same where there is one column

@@ -83,21 +83,22 @@ class Grid:
         A run without checkpoints gets one every tenth of its steps, which changes no result.
         """
         configs: dict[str, RunConfig] = {}
+        rows: dict[tuple, int] = {}
         combinations = [dict(zip(self.product, c, strict=True)) for c in itertools.product(*self.product.values())]
         for combination, own in itertools.product(combinations, self.runs):
             try:
                 if twice := set(own) & set(combination):
                     raise ValueError(f"{min(twice)} is both in runs and in product")
-                config = RunConfig.from_dict(self.base | own | combination).with_steps()
+                config = RunConfig.from_dict(self.base | own | combination).with_steps(rows)
                 if config.folder:
                     raise ValueError("leave out folder, which the sweep chooses")
                 config.resolved_method()  # raises ValueError where it does not fit the backbone
-                if config.name in configs:
+                if (name := config.name) in configs:
                     raise ValueError("this run occurs twice (keep and checkpoint_every make no difference)")
             except ValueError as error:
                 raise ValueError(f"run {len(configs) + 1}, {shown(own | combination)}: {error}") from error
             every = config.checkpoint_every or max(1, config.steps // 10)
-            configs[config.name] = replace(config, folder=str(folder / config.name), checkpoint_every=every)
+            configs[name] = replace(config, folder=str(folder / name), checkpoint_every=every)
         return list(configs.values())
 
 

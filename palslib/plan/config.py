@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import asdict, field, fields, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,7 +22,7 @@ from palslib.common.reading import read_object
 from palslib.common.settings import Names, Number, Place, Text, settings
 from palslib.data.glue import RELEASED_SIZES, TRAIN_SIZES
 from palslib.data.parts import HELD_OUT, HELD_OUT_GROUPS, KEPT, KEPT_GROUPS
-from palslib.data.sources import SUFFIXES, ending
+from palslib.data.sources import SUFFIXES, ending, locate
 from palslib.data.tasks import BUILT_IN, TASKS, Task, get_task, load_rows, name_of, task_from_file
 from palslib.methods.counting import fit_budget
 from palslib.methods.table import METHODS, Method, get_method
@@ -227,7 +227,7 @@ class RunConfig:
         if name in BUILT_IN:
             raise ValueError(f"own: {name!r} is the name of a built-in task; choose another")
         if isinstance(own, str):
-            return task_from_file(own, name=name)
+            return _task_in(own, name, _state(own))
         usual, file = {"texts": ("text",)}, str(own.get("data", ""))
         if ending(file) in SUFFIXES:
             usual |= {"separator": SUFFIXES[ending(file)], "files": Path(file).name}
@@ -236,11 +236,18 @@ class RunConfig:
             raise ValueError(f"own: the task {name!r} needs labels (its classes) or metrics (of a score)")
         return task
 
-    def with_steps(self) -> "RunConfig":
-        """The same config with `steps` in place of `passes`; computing them needs the sizes of the data."""
+    def with_steps(self, known: dict[tuple, int] | None = None) -> "RunConfig":
+        """The same config with `steps` in place of `passes`. Computing them needs the sizes of the data: `known` are
+        those that were counted for other configs, and new ones are added."""
         if self.passes is None:
             return self
-        rows = sum(len(load_rows(task, self.data, self.splits(task)[0])) for task in map(self.task, self.tasks))
+        rows, known = 0, {} if known is None else known
+        for task in map(self.task, self.tasks):
+            part = self.splits(task)[0]
+            key = (self.data, repr(task), part)  # tasks of one name may differ between configs
+            if key not in known:
+                known[key] = len(load_rows(task, self.data, part))
+            rows += known[key]
         return replace(self, steps=math.ceil(self.passes * rows / self.batch_size), passes=None)
 
     def splits(self, task: Task) -> tuple[str, tuple[str, ...]]:
@@ -362,15 +369,27 @@ def _by_content(source: str | None) -> str | None:
         files = sorted(file for file in path.rglob("*") if ending(file) in (*SUFFIXES, ".safetensors", ".bin"))
         if not path.is_relative_to(runs := runs_folder()):
             files = [file for file in files if not file.is_relative_to(runs)]
-        written = [lock.parent for lock in path.glob(f"*/**/{LOCK}")]
-        files = [file for file in files if not any(file.is_relative_to(folder) for folder in written)]
+        written = {lock.parent for lock in path.glob(f"*/**/{LOCK}")}
+        files = [file for file in files if written.isdisjoint(file.parents)]
     else:
         files = sorted(path.parent.glob(glob.escape(path.name).replace("{split}", "*")))
     hashes = [_hash_of(file, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
     return " ".join([portable(source), *hashes]) if hashes else source
 
 
+def _state(file: str) -> tuple | None:
+    """Where a file of training rows is, its size and its time of change, so that it is read again when one of them is
+    another; None where there is no such file."""
+    path = Path(locate(file).replace("{split}", "train")).absolute()
+    return (path, path.stat().st_size, path.stat().st_mtime_ns) if path.is_file() else None
+
+
 @lru_cache
+def _task_in(file: str, name: str, state: tuple | None) -> Task:
+    return task_from_file(file, name=name)
+
+
+@cache
 def _hash_of(file: Path, size: int, changed: int) -> str:
     """The hash of a file, which is read again when its size or its time of change is another."""
     return digest(file)

@@ -108,7 +108,8 @@ def run_content(config: RunConfig, known: dict[tuple, str]) -> dict[str, str]:
                         known[key] = content_of(load_rows(task, config.data, split))
                     content[f"{name}/{split}"] = known[key]
     told += [f"{name} has no hash: a change of it goes unnoticed" for name, value in content.items() if not value]
-    say(told, config.name)
+    if told:
+        say(told, config.name)
     return {name: value for name, value in content.items() if value}
 
 
@@ -121,5 +122,6 @@ def exchanged(
     if now is None and before:
         now = run_content(config, {} if known is None else known)
         new = [f"{name} has no hash in the record: a change of it goes unnoticed" for name in now if name not in before]
-        say(new, config.name)
+        if new:  # a run's name takes a look at all its files
+            say(new, config.name)
     return [name for name, value in before.items() if now.get(name, value) != value]
