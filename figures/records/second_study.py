@@ -30,7 +30,7 @@ from palslib.study.ledger.intervals import (
     welch,
 )
 from palslib.study.ledger.paper import load_ledger
-from palslib.study.results.answer import EIGHT
+from palslib.study.results.answer import EIGHT, FIRST_LOOK
 from palslib.study.results.tables import average, runs_of, scores_by_method
 
 ONE_RATE = "pals-204 at one rate"
@@ -44,8 +44,8 @@ QUESTIONS = {
     (ONE_RATE, "shared"): "Does the paper's setting, one rate for all, show it?",
 }
 """The two arms that are compared -> the question, in the order in which the questions are asked."""
-FIRST_LOOK, SECOND_LOOK = 0.995, 0.952
-"""The levels of the intervals at the two looks at the confirmation."""
+SECOND_LOOK = 0.952
+"""The level of the intervals at the second look at the confirmation."""
 LOOKS = {FIRST_LOOK: range(300, 306), SECOND_LOOK: range(300, 312)}
 """Level -> the seeds of its look."""
 COLUMNS = ["question", "left", "right", "difference", "low", "high", "seeds", "level", "verdict"]
