@@ -8,8 +8,8 @@ many pairs, which connects nothing.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 from palslib.common.later import np, pd
 from palslib.common.names import check_name
@@ -28,11 +28,19 @@ def groups_of(columns: Sequence[Iterable]) -> np.ndarray:
     """(N,) The group of each row, as a hash of its texts. Texts are equal if an uncased BERT reads the same words; what
     is not a text counts as an empty one. An empty text connects no pairs, nor does one that very many share, such as
     a topic: over a twentieth of all rows, and over five."""
-    return _groups(tuple(tuple(cell if is_text(cell) else "" for cell in column) for column in columns))
+    columns = [[cell if is_text(cell) else "" for cell in column] for column in columns]
+    texts = "\0".join([str(len(columns)), *itertools.chain(*columns)])  # no text has a NUL
+    key = hashlib.sha256(texts.encode()).hexdigest()
+    if key not in _GROUPS:
+        _GROUPS[key] = _groups(columns)
+    return _GROUPS[key].copy()
 
 
-@lru_cache(maxsize=2)  # 100,000 rows take 10 seconds, and every split of a file asks for the same groups
-def _groups(columns: tuple[tuple[str, ...], ...]) -> np.ndarray:
+_GROUPS: dict[str, np.ndarray] = {}
+"""Hash of texts -> their groups: 100,000 rows take 10 seconds, and every split of a file asks for the same groups."""
+
+
+def _groups(columns: Sequence[Sequence[str]]) -> np.ndarray:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
     from tokenizers.normalizers import BertNormalizer

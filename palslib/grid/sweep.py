@@ -304,7 +304,7 @@ def summary(configs: Sequence[RunConfig], states: dict[str, str]) -> str:
     parts = [""]
     for config in (config for config in configs if states[config.folder] != "finished"):
         lines = [line.rsplit("\r", 1)[-1] for line in log_end(config).split("\n")[1:] if line.strip()]
-        parts.append(f"{config.name}: {states[config.folder]}; the end of {beside(config, '.log')}:")
+        parts.append(f"{Path(config.folder).name}: {states[config.folder]}; the end of {beside(config, '.log')}:")
         parts += [f"    {line}" for line in lines[-8:]] + [""]
     return "\n".join([*parts, f"{list(states.values()).count('finished')} of {len(states)} runs finished"])
 

@@ -44,7 +44,8 @@ def _texts_of(row, task: Task, where: str) -> tuple[str, ...]:
         row = [row[name] for name in task.texts]
     texts = tuple(row) if isinstance(row, (list, tuple)) else (row,)
     if len(texts) != len(task.texts):
-        raise ValueError(f"{takes}, not {forms.get(len(texts), shown(row))}")
+        form = forms.get(len(texts), shown(row)) if all(map(is_text, texts)) else shown(row)
+        raise ValueError(f"{takes}, not {form}")
     if not all(map(is_text, texts)):
         raise ValueError(f"{where}: {shown(row)} is not text without NUL and half characters")
     return texts
@@ -125,9 +126,14 @@ def predict(
 
 def _predict_batch(model: torch.nn.Module, batch: dict[tuple, list], tokenizer) -> dict[tuple, torch.Tensor]:
     """The logits of each (row, task) of a batch, from its sequences."""
-    sequences = list(dict.fromkeys(chain.from_iterable(batch.values())))
-    pieces = [word_pieces([[text] for text in texts], tokenizer, *cut) for texts, cut in sequences]
-    ids, types = [ids for (ids,), _, _ in pieces], [types for _, (types,), _ in pieces]
+    sequences, alike, pieces = list(dict.fromkeys(chain.from_iterable(batch.values()))), {}, {}
+    for texts, cut in sequences:
+        alike.setdefault((len(texts), cut), []).append((texts, cut))
+    for (_, cut), some in alike.items():  # which are tokenised together
+        columns = [list(column) for column in zip(*(texts for texts, _ in some), strict=True)]
+        ids, types, _ = word_pieces(columns, tokenizer, *cut)
+        pieces |= zip(some, zip(ids, types, strict=True), strict=True)
+    ids, types = zip(*(pieces[one] for one in sequences), strict=True)
     flat = [torch.tensor([*chain.from_iterable(rows)]) for rows in (ids, types)]
     check_pieces(flat[0], model.config.vocab_size, "the tokenizer")
     packed = Rows.pack(*flat, list(map(len, ids)), model.device)

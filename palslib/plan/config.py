@@ -380,8 +380,9 @@ def _by_content(source: str | None) -> str | None:
 def _state(file: str) -> tuple | None:
     """Where a file of training rows is, its size and its time of change, so that it is read again when one of them is
     another; None where there is no such file."""
-    path = Path(locate(file).replace("{split}", "train")).absolute()
-    return (path, path.stat().st_size, path.stat().st_mtime_ns) if path.is_file() else None
+    source = locate(file)
+    path = Path(source.replace("{split}", "train")).absolute()
+    return (source, path, path.stat().st_size, path.stat().st_mtime_ns) if path.is_file() else None
 
 
 @lru_cache

@@ -34,7 +34,8 @@ _WITHOUT += ("dropout", "bias_correction", "epsilon", "clip", "step_counter", "i
 
 def pretrain(config: RunConfig, on_step: Callable[[Run], bool | None] | None = None) -> dict:
     """Trains, writes the backbone into the run's folder, and returns the run's record.json, with the measurements
-    before and after. Settings of methods, heads and evaluations have no effect.
+    before and after. Settings of methods, heads and evaluations have no effect, or
+    are refused.
 
     Finished and killed runs, `on_step`, locks, signals and exchanged inputs are handled as in `training.loop.train`.
     Raises ValueError for a folder with another backbone in it, FloatingPointError for a loss that is not finite.

@@ -12,7 +12,7 @@ from palslib.common.precision import autocast
 from palslib.methods.table import METHODS
 from palslib.training.loop import Run, train
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU and PALSLIB_GPU=1")
 GPU = torch.device("cuda")
 
 

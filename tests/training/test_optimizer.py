@@ -100,9 +100,12 @@ def test_without_quirks_it_is_torchs(model):
 
 def test_weight_decay_of_lhuc(model):
     """Ledger D15: 2 tasks of 2 layers have 4 scale vectors, decayed only as released."""
-    plain, released = (made(model, decay_lhuc=decay).param_groups[0] for decay in (False, True))
-    assert plain["weight_decay"] == released["weight_decay"] == 0.3
-    assert len(released["params"]) == len(plain["params"]) + 4
+    scales = {id(p) for task in model.adaptations.values() for p in task.parameters()}
+    assert len(scales) == 4
+    for decay_lhuc in (False, True):
+        decayed, rest = made(model, decay_lhuc=decay_lhuc).param_groups
+        assert (decayed["weight_decay"], rest["weight_decay"]) == (0.3, 0.0)
+        assert scales <= {id(p) for p in (decayed if decay_lhuc else rest)["params"]}
 
 
 # --- gradients of embeddings, of which a batch reads a few rows
