@@ -134,6 +134,7 @@ def head_statistics(maps: AttentionMaps | Iterable[AttentionMaps]) -> pd.DataFra
 
 def _statistics(maps: AttentionMaps, kind: str) -> pd.DataFrame:
     weights = maps.of(kind).astype(np.float64)
+    weights /= weights.sum(-1, keepdims=True)  # in float32 the sum is 1 up to rounding, which 1 - entropy would show
     texts, size = maps.texts, weights.shape[-1]
     keys = {  # (S, S): true at the keys that count for each query
         "to_cls": np.broadcast_to(maps.cls, (size, size)),
